@@ -197,6 +197,23 @@ class Copies:
                     record.meant.add(held.id)
         return wanted
 
+    def renamed(self, held: Held, earlier: Held) -> bool:
+        """A publication came again, under another name: its home may know only this one, and says if it knows
+        the other. Whether a copy has it under this name now."""
+        used = False
+        for copy in self.homes.values():
+            for client in copy.table.matching(held.topic):
+                record = copy.table.records[client]
+                known = copy.table.seen(record, earlier) and earlier.id not in record.meant
+                if known or copy.table.seen(record, held):
+                    continue
+                copy.table.forget(record, earlier.id)
+                copy.table.add(record, held)
+                record.meant.add(held.id)
+                self._pass_on(copy, record, held)
+                used = True
+        return used
+
     def _pass_on(self, copy: Copy, record: Record, held: Held) -> None:
         if record.client in copy.to:
             self._tell(copy, record, told_of(record, [held]))

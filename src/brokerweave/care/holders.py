@@ -184,6 +184,12 @@ class HolderStreams:
             if everybody or origin not in stream.heard:
                 self._note(stream, LogEntry("add", record.client, held=held))
 
+    def add_if_queued(self, record: Record, identifier: MessageId) -> None:
+        """Some holders may know it by another name."""
+        held = record.queue.get(identifier)
+        if held is not None:
+            self.learned(record, held)
+
     def heard(self, origin: Origin, version: int) -> None:
         """An origin knows a version of what this site wants, and all that it sent before is here."""
         for stream in self._streams.values():

@@ -114,7 +114,7 @@ class RecordedPublications:
     def entered(self, sender: tuple[str, int], content: bytes, run: Run, lane: int, taken: bool) -> None:
         """It goes out next. `taken`: the broker has it."""
         self._entered = self._recent.entered(*sender, content)
-        self._note_sender(run, self._lane(lane), content, taken)
+        self._known_as(run, self._lane(lane), content, taken)
 
     def name(self, run: Run) -> Run:
         """A publication of a client here, under the name that it had when it was sent first."""
@@ -138,22 +138,16 @@ class RecordedPublications:
     def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
         """As it goes to the broker here. None: this node has acted on it before."""
         lane = self._lane(lane)
-        if run.sender is not None and not self._note_sender(run, lane, content_of(run)):
-            self._know_as(run, lane)
+        before = self._known_as(run, lane, content_of(run)) if run.sender is not None else None
+        if before is not None:
+            for held in _publications(run, lane):
+                self._has_another_name(held, before)
             return None
         if run.max_qos:
             self._apply(run, lane, None, in_turn=run.origin == neighbour and not run.repair)
             if not run.cap:
                 run = replace(run, cap=self._qos_here(run))
         return run.without_dup() if run.blob[0] & _DUP else run
-
-    def _know_as(self, run: Run, lane: int) -> None:
-        """Clients here have it, or get it, by its first name; others may keep it for them by this one."""
-        for held in _publications(run, lane):
-            for client in self._homes.table.matching(held.topic):
-                home = self._homes[client]
-                if not self._homes.table.seen(home.record, held):
-                    self._homes.received(home, [held.id])
 
     def _qos_here(self, run: Run) -> int:
         """Its origin may not know yet who wants more here; at QoS 0 nobody would hear who has it."""
@@ -162,23 +156,38 @@ class RecordedPublications:
         topic = publish_head(run.blob, run.version).topic.decode()
         return max(self._homes.table.matching(topic).values(), default=0)
 
-    def _note_sender(self, run: Run, lane: int, content: bytes, taken: bool = True) -> bool:
-        """Remember what a publisher may send again. False: it sent this before, under another name, or it is
-        a will that another site has published."""
+    def _known_as(self, run: Run, lane: int, content: bytes, taken: bool = True) -> MessageId | None:
+        """Remember what a publisher may send again. Its name, if the publisher has sent this before under
+        another one, or if it is a will that another site has published."""
         if run.sender is None:
-            return True
+            return None
         client, packet_id = run.sender
         name = _name(run, lane)
         sent = self._publishers.find(client, packet_id, content)
         will, dup = client.startswith(WILL_OF), bool(run.blob[0] & _DUP)
         if sent is not None and will:
-            return False  # all copies have one name
+            return name  # all copies have one
         if sent is not None and sent.id != name and (dup or (sent.again and sent.at != run.origin)):
-            return False
+            return sent.id
         if sent is None or sent.id != name or taken > sent.taken:
             self._age_later()
             self._publishers.note(client, packet_id, content, Sent(name, dup, run.origin, taken))
-        return True
+        return None
+
+    def _has_another_name(self, held: Held, before: MessageId) -> None:
+        """Who wants it has it, or is to get it, under the name of before. Others may not know that one."""
+        if held.id == before:
+            return
+        earlier = replace(held, id=before)
+        for client in self._homes.table.matching(held.topic):
+            home = self._homes[client]
+            if self._homes.table.seen(home.record, earlier):
+                self._homes.holders.add_if_queued(home.record, before)
+                self._homes.received(home, [held.id])
+                if home.state is State.LEAVING:
+                    self._forward(home.to, told_of(home.record, had=[held.id]))
+        if self._copies.renamed(held, earlier):
+            self._disk.came(held, b"")
 
     def named(self, client: str, packet_id: int, content: bytes, name: MessageId) -> None:
         """Another site knows the name of what a client published."""

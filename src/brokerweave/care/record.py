@@ -235,6 +235,10 @@ class RecordTable:
                 del record.dropped[next(iter(record.dropped))]
             self._dropped(record, identifier)
 
+    def forget(self, record: Record, identifier: MessageId) -> None:
+        """It is in the queue under another name."""
+        self._take(record, identifier)
+
     def received(self, record: Record, identifier: MessageId) -> None:
         """The client has it."""
         self._take(record, identifier)

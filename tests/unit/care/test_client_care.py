@@ -471,6 +471,42 @@ class TestAPublicationThatIsSentAgain:
         mesh.settle()
         assert injected(mesh, "h") == [b"1"]
 
+    def test_is_had_at_holders_too_that_know_it_by_its_second_name(self, mesh: Network) -> None:
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
+        mesh.settle()
+        holder = holder_of(mesh, "d")
+        first, second = [name for name in "eph" if name != holder]
+        mesh.stuck.add((first, holder))
+        Guest(mesh, first, "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        client.delivered(b"1", 1)
+        kill(mesh, first)
+        again = Guest(mesh, second, "publisher")
+        again.publish("t", b"1", packet_id=7, dup=True)
+        mesh.settle()
+        assert again.acknowledged() == [7]
+        assert pending(mesh, holder) == []
+
+    def test_is_not_given_under_the_name_that_only_a_holder_knows(self, mesh: Network) -> None:
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
+        mesh.settle()
+        holder = holder_of(mesh, "d")
+        first, second = [name for name in "eph" if name != holder]
+        mesh.stuck.add((first, "d"))
+        Guest(mesh, first, "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        kill(mesh, first)
+        again = Guest(mesh, second, "publisher")
+        again.publish("t", b"1", packet_id=7, dup=True)
+        mesh.settle()
+        assert again.acknowledged() == [7]
+        client.delivered(b"1", 1)
+        mesh.advance(DEAD_SECONDS)
+        assert client.payloads() == [b"1"]
+        assert [pending(mesh, name) for name in ("d", holder)] == [[], []]
+
     def test_without_dup_is_another_one(self, mesh: Network) -> None:
         Guest(mesh, "h", "subscriber").subscribe("t")
         mesh.settle()
