@@ -85,6 +85,7 @@ check: setup ## style, types, import rules
 docs: setup ## write the pages that are made from code
 	$(RUN) -m brokerweave.config.reference > docs/configuration.md
 	$(RUN) -m brokerweave.config.controller_reference > docs/controller.md
+	$(RUN) -m brokerweave.config.gateway_reference > docs/gateway.md
 	$(RUN) -m tests.support.module_table
 
 bench: setup ## find the limits of the paper's patterns beside single brokers and bridges, with a report

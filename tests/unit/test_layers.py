@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"mqtt"}),
     frozenset({"plugin"}),
     frozenset({"config", "cooperation", "edgelog", "membership"}),
-    frozenset({"session", "links", "flight", "kafka", "placement"}),
+    frozenset({"session", "links", "flight", "kafka", "placement", "gateway"}),
     frozenset({"care"}),
     frozenset({"node"}),
     frozenset({"runtime", "sim"}),
@@ -33,7 +33,18 @@ LAYERS: tuple[frozenset[str], ...] = (
 )
 HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
 PURE = frozenset(
-    {"mqtt", "plugin", "session", "links", "cooperation", "membership", "placement", "care", "node"}
+    {
+        "mqtt",
+        "plugin",
+        "session",
+        "links",
+        "cooperation",
+        "membership",
+        "placement",
+        "gateway",
+        "care",
+        "node",
+    }
 )
 # Knows files, and nothing else outside: node, reader and command each have their own loop, or none.
 FILES_ONLY = frozenset({"edgelog"})

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from brokerweave.cli.command_group import RUN, CommandGroup
 from brokerweave.cli.key_flags import flag_of, given_flags, parameter, with_flags
 from brokerweave.cli.output import console, help_text, table
 from brokerweave.config.controller import KEYS, load
@@ -35,7 +35,6 @@ Examples:
   brokerweave controller drain a
 """
 _POLL = 0.25
-RUN = "run"
 DEFAULT_API = "127.0.0.1:7901"
 
 Api = Annotated[str, typer.Option("--api", metavar="HOST:PORT", help="The controller's api.")]
@@ -47,15 +46,12 @@ Site = Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]
 Client = Annotated[str, typer.Argument(metavar="CLIENT", help="The client's id.")]
 
 
-class ControllerGroup(TyperGroup):
-    """`controller FILE` and `controller --flag` are `controller run FILE` and so on; `--api` may come before
-    a command."""
+class ControllerGroup(CommandGroup):
+    """`--api` may come before a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if len(args) > 2 and args[0] == "--api" and args[2] in self.commands:
             args = [args[2], *args[:2], *args[3:]]
-        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
-            args = [RUN, *args]
         return super().parse_args(ctx, args)
 
 

@@ -18,6 +18,7 @@ from brokerweave.cli import (
     controller_command,
     dead_letter_commands,
     demo_command,
+    gateway_command,
     haproxy_command,
     log_commands,
     node_command,
@@ -59,6 +60,7 @@ bench_commands.register(app)
 probe_command.register(app)
 haproxy_command.register(app)
 controller_command.register(app)
+gateway_command.register(app)
 demo_command.register(app)
 sim_command.register(app)
 

@@ -793,7 +793,7 @@ class Key:
 
 
 _SHORT_FLAGS = {"membership.bind": "--membership", "membership.join": "--join", "policy.name": "--policy"}
-_PLAIN_FLAGS = ("node", "controller")
+_PLAIN_FLAGS = ("node", "controller", "gateway")
 
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     {

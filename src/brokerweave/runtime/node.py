@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import resource
 import secrets
 import signal
 import time
@@ -45,6 +44,7 @@ from brokerweave.runtime.checkpoints import Checkpoints
 from brokerweave.runtime.client_listener import ClientListener
 from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.configured import Configured
+from brokerweave.runtime.files import raise_file_limit
 from brokerweave.runtime.flight import FlightChild
 from brokerweave.runtime.health import NodeHealth
 from brokerweave.runtime.injection import Injection
@@ -73,7 +73,7 @@ DRAIN_POLL_SECONDS = 0.02
 def run(config: NodeConfig) -> int:
     """Run a node until SIGTERM or SIGINT. Raises `BrokerweaveError` if it cannot start."""
     logs.configure(config.node.log_level, config.node.log_format)
-    _raise_file_limit(config.limits.max_connections)
+    raise_file_limit(config.limits.max_connections)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(Node(config).serve())
 
@@ -466,13 +466,3 @@ async def _bind(name: str, address: Address, serving: Awaitable[T]) -> T:
     except OSError as error:
         reason = error.strerror or str(error)
         raise Unavailable(f"{name} {address} cannot be used ({reason}); is another program there?") from error
-
-
-def _raise_file_limit(connections: int) -> None:
-    """Each client takes two files; ask for what the system allows."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard < 2 * connections + 100:
-        log.warning(
-            "max_connections = %d needs more files than the %d this process may open", connections, hard
-        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+from collections.abc import Callable
 
 from brokerweave.runtime.passage import Passage
 
@@ -32,7 +33,14 @@ def write_now(transport: asyncio.Transport, file: int, data: bytes) -> None:
 
 def lead(passage: Passage, transport: asyncio.Transport, file: int) -> None:
     """Let a passage write in the same way, by itself."""
-    passage.lead_to(file, os.write, transport.write, transport.get_write_buffer_size, transport.is_closing)
+    lead_noting(passage, transport, file, os.write)
+
+
+def lead_noting(
+    passage: Passage, transport: asyncio.Transport, file: int, write: Callable[[int, bytes], int]
+) -> None:
+    """The same with a `write` that takes note of what it writes."""
+    passage.lead_to(file, write, transport.write, transport.get_write_buffer_size, transport.is_closing)
 
 
 def has_ended(file: int) -> bool:

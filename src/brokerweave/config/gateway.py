@@ -1,0 +1,214 @@
+"""A gateway's configuration: its keys, with unit, default, formula and cost.
+
+Owns the names that users write (a contract); docs/gateway.md is made from here. Invariants: a `GatewayConfig`
+that `load` returned is complete and checked, and never changes. Must not know: the runtime that uses it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from brokerweave.config.controller import parse_site
+from brokerweave.config.keys import LimitsSection, keys_of
+from brokerweave.config.sections import ConfigFile
+from brokerweave.config.socket import default_admin_socket
+from brokerweave.config.values import (
+    ADDRESSES,
+    ID,
+    LISTENING,
+    PATH,
+    REMOTE,
+    SWITCH,
+    Address,
+    about,
+    choice,
+    integer,
+    seconds,
+)
+from brokerweave.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySection:
+    """Who this gateway is, where clients connect, and whom it follows."""
+
+    id: str = field(
+        default="gateway", metadata=about(ID, "Its name. Each gateway of a controller needs its own.")
+    )
+    listen: Address = field(
+        default=Address("127.0.0.1", 1883),
+        metadata=about(LISTENING, "Where clients connect: MQTT over plain TCP."),
+    )
+    controller: tuple[Address, ...] = field(
+        default=(),
+        metadata=about(
+            ADDRESSES,
+            "Controllers (their `listen`). Of those that answer, the one with the lowest id is followed. "
+            "Without one, the gateway chooses by what it measures.",
+        ),
+    )
+    monitor: Address = field(
+        default=Address("0.0.0.0", 0),
+        metadata=about(
+            LISTENING,
+            "From where sites are measured and controllers are spoken to (UDP). By default any port.",
+        ),
+    )
+    health: Address | None = field(
+        default=None,
+        metadata=about(
+            LISTENING,
+            "Where a balancer asks by HTTP whether this gateway takes clients: 200, or 503 and why not.",
+        ),
+    )
+    key_file: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH,
+            "A file with the key that nodes, controllers and gateways share. Without it sites are not "
+            "measured, and moves are EMMA's.",
+        ),
+    )
+    admin_socket: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH,
+            "The socket that `gateway status` and `gateway move` talk to; by default one per user and id.",
+        ),
+    )
+    log_level: str = field(
+        default="warning",
+        metadata=about(
+            choice("debug", "info", "warning", "error"), "The least important thing that is logged."
+        ),
+    )
+    log_format: str = field(
+        default="text",
+        metadata=about(choice("text", "json"), "How a line of the log looks; `json` has one object a line."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MovesSection:
+    """How clients go from one site to another."""
+
+    procedure: str = field(
+        default="planned",
+        metadata=about(
+            choice("planned", "emma"),
+            "`planned`: the old site drains, and nothing is lost or doubled; sites have to be nodes of one "
+            "mesh. `emma`: EMMA's own procedure, for any site. A site with `bare = true` has EMMA's in any "
+            "case.",
+        ),
+    )
+    at_once: int = field(
+        default=50, metadata=about(integer(1, 100_000), "Moves under way at the same time; others wait.")
+    )
+    timeout: float = field(
+        default=20.0,
+        metadata=about(
+            seconds(0.1, 3600),
+            "How long the old site may take to drain before its connection is ended.",
+            unit="seconds",
+            formula="more than half of the mesh's `patience`, which ends a drain by itself",
+        ),
+    )
+    search: float = field(
+        default=30.0,
+        metadata=about(
+            seconds(0.1, 3600),
+            "How long a site is looked for when a client's own died, before the client is let go.",
+            unit="seconds",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySiteSection:
+    """A site, one `[[site]]` each. A controller's list replaces them."""
+
+    name: str = field(metadata=about(ID, "The site's name: the node's `id`."))
+    clients: Address = field(
+        metadata=about(REMOTE, "Where clients are connected: the node's `listen`, or a bare broker.")
+    )
+    monitor: Address | None = field(
+        default=None,
+        metadata=about(REMOTE, "Where it answers pings (UDP): the node's `[monitoring] listen`."),
+    )
+    bare: bool = field(
+        default=False,
+        metadata=about(SWITCH, "It is no node of a mesh: a broker, or a node with another strategy."),
+    )
+
+
+SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
+    {"gateway": GatewaySection, "moves": MovesSection, "limits": LimitsSection}
+)
+LISTS: Mapping[str, type[Any]] = MappingProxyType({"site": GatewaySiteSection})
+KEYS = MappingProxyType(
+    {key.dotted: key for section, shape in SECTIONS.items() for key in keys_of(section, shape)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Everything that a gateway is told. `sources` names, for each key, the file or flag that set it."""
+
+    gateway: GatewaySection
+    moves: MovesSection
+    limits: LimitsSection
+    sites: tuple[GatewaySiteSection, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def admin_socket(self) -> Path:
+        return self.gateway.admin_socket or default_socket(self.gateway.id)
+
+
+def default_socket(gateway: str) -> Path:
+    """Not taken for a node's."""
+    return default_admin_socket(gateway).with_suffix(".gateway")
+
+
+def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object]) -> GatewayConfig:
+    """The configuration that a file and flags make together. A flag's name is the dotted key; "site" is a
+    list of NAME=HOST:PORT,HOST:UDPPORT, which replace sites of the file that have the same name. Raises
+    `ConfigError`."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    texts = given.pop("site", ())
+    file = ConfigFile(Path(path) if path is not None else None, given, SECTIONS, LISTS)
+    sites: dict[str, GatewaySiteSection] = {}
+    for site in file.tables("site"):
+        if site.name in sites:
+            raise ConfigError(f"site '{site.name}' is twice in {path}; keep one of them")
+        sites[site.name] = site
+    assert isinstance(texts, Iterable)
+    for text in texts:
+        read = parse_site(str(text), "--site")
+        assert read.clients is not None
+        sites[read.name] = GatewaySiteSection(read.name, read.clients, read.monitor)
+    config = GatewayConfig(
+        **{name: file.section(name) for name in SECTIONS},
+        sites=tuple(sites.values()),
+        sources=MappingProxyType(file.sources),
+    )
+    _check(config)
+    return config
+
+
+def _check(config: GatewayConfig) -> None:
+    """What single values cannot tell."""
+    own = config.gateway
+    if not config.sites and not own.controller:
+        raise ConfigError(
+            "no site is known: give --site NAME=HOST:PORT,HOST:UDPPORT or --controller HOST:PORT"
+        )
+    if own.controller and own.key_file is None:
+        raise ConfigError("a gateway with a controller needs the 'key_file' that they share")
+    if own.key_file is not None and not (own.key_file.is_file() and os.access(own.key_file, os.R_OK)):
+        raise ConfigError(f"'key_file' names {own.key_file}, which cannot be read")
