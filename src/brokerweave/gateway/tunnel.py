@@ -447,6 +447,8 @@ class Tunnel:
         link, connect = self.link, self.connect
         assert link is not None
         assert connect is not None
+        for number in link.ledger.received:  # a broker delivers a QoS 2 publication when it is released
+            self._host.to_site(link, codec.encode(PubRel(number), connect.version))
         at_once = ((Property.SESSION_EXPIRY_INTERVAL, 0),) if connect.version == 5 else ()
         self._host.to_site(link, codec.encode(Disconnect(0, at_once), connect.version))
         self._host.close_site(link)

@@ -45,6 +45,8 @@ class SiteSearch:
         self._place = place
         self._run = run
         self._searches: dict[GatewayClient, _Search] = {}
+        self._clearing: dict[tuple[str, str], asyncio.Event] = {}
+        """By site and client: a client that returns meanwhile would lose its connection to it."""
         self._bare = {site.name for site in config.sites if site.bare}
         self.sites: Mapping[str, KnownSite] = {}
         self.planned = config.moves.procedure == "planned" and config.gateway.key_file is not None
@@ -118,6 +120,9 @@ class SiteSearch:
     async def _clear_before(self, client: GatewayClient, site: KnownSite, drains: bool) -> None:
         """MQTT 5 says in CONNECT that what is left there goes; before it takes a connection of its own."""
         connect, told = client.tunnel.connect, client.tunnel.connack
+        cleared = self._clearing.get((site.name, connect.client_id)) if connect is not None else None
+        if cleared is not None:
+            await cleared.wait()
         if (
             told is not None
             and connect is not None
@@ -129,14 +134,20 @@ class SiteSearch:
 
     async def clear(self, site: str, connect: Connect) -> bool:
         """End the session that a client left at a site; whether that worked."""
-        known = self.sites.get(site)
+        known, key = self.sites.get(site), (site, connect.client_id)
         if known is None:
             return False
-        with contextlib.suppress(OSError, TimeoutError):
+        done = self._clearing[key] = asyncio.Event()
+        try:
             async with asyncio.timeout(self._config.limits.broker_timeout):
                 await self._connect_clean(Address(*known.clients), connect)
                 return True
-        return False
+        except (OSError, TimeoutError):
+            return False
+        finally:
+            done.set()
+            if self._clearing.get(key) is done:
+                del self._clearing[key]
 
     async def _connect_clean(self, address: Address, connect: Connect) -> bytes:
         """The answer to a CONNECT without a session."""

@@ -354,9 +354,12 @@ def test_emmas_procedure_ends_the_old_session_and_its_will(version: int, clean: 
     expiry = ((Property.SESSION_EXPIRY_INTERVAL, 600),) if version == 5 and not clean else ()
     played = Played(version, connect=Connect("c", version, clean, properties=expiry))
     old = played.connected()
+    played.says(Publish("t", b"taken", 2, packet_id=6))
+    played.site_says(old, PubRec(6))
+    played.at(old)
     new = played.moving(drains=False)
     goodbye = Disconnect(0, ((Property.SESSION_EXPIRY_INTERVAL, 0),) if version == 5 else ())
-    assert played.at(old) == [goodbye]
+    assert played.at(old) == [PubRel(6), goodbye], "what it has taken it is to deliver"
     assert played.closed == ["a"]
     assert played.cleared == (["a"] if version == 4 and not clean else [])
     first, again = played.at(new)
