@@ -9,6 +9,7 @@ import asyncio
 import statistics
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.support.waiting import LIMIT
 NAMES = "abc"
 SHORT, LONG = 5, 125
 """Moves of a run; there are eight runs."""
+CROWD = 30
 CLIENTS = [(4, 1), (4, 2), (5, 1), (5, 2)]
 
 
@@ -46,6 +48,11 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield made
         assert "Traceback" not in made.gateway.log_tail(1000)
         assert made.gateway.status()["counters"]["internal_errors"] == 0
+
+
+def all_at(gateway: LabGateway, names: set[str], site: str) -> bool:
+    rows = [row for row in gateway.ask("clients")["clients"] if row["client"] in names]
+    return len(rows) == len(names) and all(row["site"] == site and not row["moving"] for row in rows)
 
 
 def gap(mover: Mover, topic: str, since: int) -> float:
@@ -118,6 +125,34 @@ def test_a_client_that_is_moved_misses_nothing_and_gets_nothing_twice_in_order(
     deployment: Deployment, persistent: bool
 ) -> None:
     moved(deployment, SHORT, persistent)
+
+
+def test_many_clients_are_moved_at_once(deployment: Deployment) -> None:
+    async def talk() -> None:
+        names = [f"crowd-{number}" for number in range(CROWD)]
+        movers = [Mover(name) for name in names]
+        publisher = Mover("crowd-publisher")
+        await publisher.connect(deployment.net.port("c"))
+        for mover in movers:
+            await mover.connect(deployment.gateway.port, {"crowd": 1})
+        here = deployment.gateway.ask("where", client=names[0])["site"]
+        sent: list[bytes] = []
+        load = asyncio.create_task(publishing(publisher, "crowd", 1, sent))
+        for _ in range(2):
+            here = NAMES[(NAMES.index(here) + 1) % len(NAMES)]
+            for name in names:
+                await asyncio.to_thread(deployment.gateway.ask, "move", client=name, site=here)
+            await until(partial(all_at, deployment.gateway, set(names), here))
+        load.cancel()
+        await asyncio.gather(load, return_exceptions=True)
+        await until(lambda: not publisher.pending)
+        for mover in movers:
+            await until(arrived(mover, "crowd", len(sent)))
+            once_each(mover.payloads("crowd"), sent, "one of many that were moved at once")
+        for client in (*movers, publisher):
+            client.close()
+
+    asyncio.run(talk())
 
 
 @pytest.mark.slow
