@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from brokerweave.gateway.frames import frame_id
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import PacketType, PingReq, PubAck, PubComp, PubRec, Subscribe
 from brokerweave.mqtt.publish import publish_head
@@ -80,11 +81,3 @@ class Replay:
             self._releasing.add(head.packet_id)
             return codec.encode(PubRec(head.packet_id), self._version)
         return b""
-
-
-def frame_id(data: bytes) -> int:
-    """The packet id of a frame that begins with it."""
-    at = 1
-    while data[at] >= 0x80:
-        at += 1
-    return data[at + 1] << 8 | data[at + 2]

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import Protocol
 
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
 from brokerweave.gateway.delivery_ids import DeliveryIds
+from brokerweave.gateway.frames import answer_code, disconnect_code, frame_id, with_id
+from brokerweave.gateway.host import TunnelHost
 from brokerweave.gateway.link import EVERY_TYPE, WATCHED_OF_CLIENT, SiteLink
 from brokerweave.gateway.offers import lacks
-from brokerweave.gateway.replay import frame_id
 from brokerweave.gateway.transitions import FLOWING, ClientWay, Event, MoveStep, after
 from brokerweave.gateway.wanted import WantedFilters
 from brokerweave.mqtt import codec
@@ -43,40 +43,6 @@ UNAVAILABLE = 3
 """The same before MQTT 5."""
 _ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP})
 _REFUSED = 0x80
-
-
-class TunnelHost(Protocol):
-    """The sockets. None of these calls back into the tunnel at once."""
-
-    def to_client(self, data: bytes) -> None: ...
-
-    def to_site(self, link: SiteLink, data: bytes) -> None: ...
-
-    def close_site(self, link: SiteLink) -> None:
-        """What was written still goes out. Nothing more is told of it."""
-
-    def close_client(self) -> None: ...
-
-    def arrived(self) -> None:
-        """CONNECT was read: look for a site with `seek`."""
-
-    def seek(self) -> None:
-        """Dial the next site that may answer."""
-
-    def dial(self) -> None:
-        """Dial the site of the order."""
-
-    def announcement(self, link: SiteLink, old: str) -> bytes:
-        """What goes to a site before CONNECT."""
-
-    def clear_session(self, site: str, connect: Connect) -> None:
-        """Connect there in the client's stead, and leave again: its session there is to end."""
-
-    def draw_id(self) -> str:
-        """For a client that has none."""
-
-    def settled(self, step: MoveStep, why: str) -> None:
-        """How an order, or a search, ended: DONE, LATE, REFUSE or FAIL."""
 
 
 class Tunnel:
@@ -229,12 +195,12 @@ class Tunnel:
     def _answer(self, frame: Frame) -> None:
         """Of the client, to a delivery."""
         number = frame_id(frame.data)
-        last = frame.type != PacketType.PUBREC or _code(frame.data) >= _REFUSED
+        last = frame.type != PacketType.PUBREC or answer_code(frame.data) >= _REFUSED
         own, release = self._ids.answered(frame.type, number, last)
         if release:
             self._to_client(codec.encode(PubRel(number), self.version))
         if own and self.link is not None:
-            self._up(_with_id(frame.data, own))
+            self._up(with_id(frame.data, own))
 
     def _release(self, frame: Frame) -> None:
         number = frame_id(frame.data)
@@ -336,7 +302,7 @@ class Tunnel:
 
     def _site_ends(self, link: SiteLink, frame: Frame) -> None:
         """It sends the client away: to another site, or for good."""
-        link.last_word = _disconnect_code(frame.data)
+        link.last_word = disconnect_code(frame.data)
         if self.way is ClientWay.AT_REST and link.last_word not in ELSEWHERE:
             link.dismissed = frame.data
 
@@ -362,7 +328,7 @@ class Tunnel:
         else:
             link.ledger.down(data)
             if frame.type == PacketType.PUBREL:
-                data = _with_id(data, self._ids.at_client(frame_id(data)))
+                data = with_id(data, self._ids.at_client(frame_id(data)))
         self._to_client(data)
 
     def _other_frame(self, link: SiteLink, frame: Frame) -> None:
@@ -370,7 +336,7 @@ class Tunnel:
         if frame.type == PacketType.CONNACK and link.connack is None:
             self._judge(link, frame)
         elif frame.type == PacketType.DISCONNECT:
-            self._why = f"{link.site} says {_disconnect_code(frame.data):#x}"
+            self._why = f"{link.site} says {disconnect_code(frame.data):#x}"
         elif link.connack is not None:
             link.early.append(frame)
             link.early_bytes += len(frame.data)
@@ -500,8 +466,11 @@ class Tunnel:
     def _flush(self) -> None:
         """What waited goes on, unless some of it has to wait for the replay."""
         waiting, self._waiting, self.waiting_bytes = self._waiting, deque(), 0
-        while waiting and self.way is not ClientWay.ENDED:
-            self._client_frame(waiting.popleft())
+        try:
+            while waiting and self.way is not ClientWay.ENDED:
+                self._client_frame(waiting.popleft())
+        except RemoteProtocolError:
+            self.end()
 
     def _settled(self, step: MoveStep) -> None:
         why, self._why = self._why, ""
@@ -534,24 +503,3 @@ _STEPS = {
     MoveStep.FAIL: lambda tunnel: tunnel._settled(MoveStep.FAIL),
     MoveStep.END: Tunnel._end,
 }
-
-
-def _with_id(data: bytes, number: int) -> bytes:
-    """An answer with another id; the length of these packets takes one byte, or some with properties more."""
-    at = 1
-    while data[at] >= 0x80:
-        at += 1
-    at += 1
-    return data[:at] + number.to_bytes(2, "big") + data[at + 2 :]
-
-
-def _code(data: bytes) -> int:
-    """The reason code of an answer."""
-    at = 1
-    while data[at] >= 0x80:
-        at += 1
-    return data[at + 3] if len(data) > at + 3 else 0
-
-
-def _disconnect_code(data: bytes) -> int:
-    return data[2] if len(data) > 2 else 0

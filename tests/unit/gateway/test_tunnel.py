@@ -496,3 +496,27 @@ def test_what_is_no_connect_ends_the_connection(data: bytes) -> None:
     played.tunnel.from_client(data)
     played.tunnel.from_client(bytes(100))
     assert played.client_closed
+
+
+MALFORMED = pytest.mark.parametrize("data", [b"\x40\x00", b"\x62\x01\x00", b"\x82\x02\x00\x01"])
+
+
+@MALFORMED
+def test_a_malformed_packet_in_a_move_ends_its_clients_connection(data: bytes) -> None:
+    played = Played()
+    old = played.connected()
+    played.moving()
+    played.tunnel.from_client(data)
+    if not played.client_closed:
+        played.tunnel.lost(old)
+    assert played.client_closed
+
+
+@MALFORMED
+def test_a_malformed_packet_of_a_site_does_not_end_its_clients_connection(data: bytes) -> None:
+    played = Played()
+    played.connected()
+    new = played.moving()
+    played.tunnel.from_site(new, data)
+    assert not played.client_closed
+    assert played.tunnel.link is not None
