@@ -395,7 +395,7 @@ class Tunnel:
         link, connect = self.other, self.connect
         assert link is not None
         assert connect is not None
-        if not link.drains and self.connack is not None and connect.version == 5:
+        if self.connack is not None and connect.version == 5:
             connect = replace(connect, clean_start=True)  # what is left there from before would come late
         old = self.link.site if self.link is not None else ""
         self._host.to_site(link, self._host.announcement(link, old) + codec.encode(connect, connect.version))

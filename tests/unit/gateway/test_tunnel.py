@@ -520,3 +520,12 @@ def test_a_malformed_packet_of_a_site_does_not_end_its_clients_connection(data: 
     played.tunnel.from_site(new, data)
     assert not played.client_closed
     assert played.tunnel.link is not None
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_what_an_earlier_session_left_at_the_new_site_is_discarded(drains: bool) -> None:
+    expiry = ((Property.SESSION_EXPIRY_INTERVAL, 600),)
+    played = Played(5, connect=Connect("c", 5, clean_start=False, properties=expiry))
+    played.connected()
+    new = played.moving(drains=drains)
+    assert played.at(new)[0] == Connect("c", 5, clean_start=True, properties=expiry)
