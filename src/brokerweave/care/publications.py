@@ -113,8 +113,12 @@ class RecordedPublications:
 
     def entered(self, sender: tuple[str, int], content: bytes, run: Run, lane: int, taken: bool) -> None:
         """It goes out next. `taken`: the broker has it."""
-        self._entered = self._recent.entered(*sender, content)
+        entered = self._entered = self._recent.entered(*sender, content)
         self._known_as(run, self._lane(lane), content, taken)
+        if entered is not None and run.max_qos == 2:
+            # the broker passes it on when it is released, also to who subscribed since it was published
+            for held in _publications(run, self._lane(lane)):
+                self.remember(held, entered.stamp)
 
     def name(self, run: Run) -> Run:
         """A publication of a client here, under the name that it had when it was sent first."""
@@ -230,7 +234,8 @@ class RecordedPublications:
             stamp = self._stamp(held, entered)
             if wanted:
                 self._disk.came(held, stamp)
-            if wanted or self._homes.subscribing:
+            remembered = entered is not None and run.max_qos == 2
+            if not remembered and (wanted or self._homes.subscribing):
                 self.remember(held, stamp)
         if in_turn:
             self._homes.table.take((run.origin, run.epoch, lane), run.first + run.count - 1)
