@@ -25,11 +25,8 @@ LET_GO = {"pf": 0.05, "sf": 0.05, "mesh": 0.08}
 """The part of promises that may be let go. In a mesh sites die for good, with their brokers and disks."""
 
 
-BROKEN = {("mesh", 3): {35}, ("mesh", 4): {11, 31}}
-"""Seeds in which the mesh breaks a promise (docs/mesh.md, known faults). One that holds again fails here."""
-
-MAY_BREAK = {"mesh": 0.08}
-"""The part of other seeds."""
+MAY_BREAK = {"mesh": 0.03}
+"""The part of the slow seeds in which a promise may be broken (decision 0016, how far it holds)."""
 
 
 def failures(total: many.SeedSummary) -> list[str]:
@@ -51,8 +48,7 @@ def test_promises_hold_under_all_faults(strategy: str, nodes: int, part: int) ->
     count = SEEDS[strategy, nodes]
     total = many.summary(range(part * count + 1, (part + 1) * count + 1), _options(strategy, nodes))
     if part == 0:
-        known = BROKEN.get((strategy, nodes), set())
-        assert {outcome.seed for outcome in total.failed} == known, failures(total)
+        assert failures(total) == []
     else:
         assert len(total.failed) <= MAY_BREAK.get(strategy, 0.0) * count, failures(total)
     # Not because there was nothing to hold: most messages were promised to somebody, few promises let go.

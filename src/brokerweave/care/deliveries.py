@@ -116,6 +116,9 @@ class ClientDeliveries:
         pending = [each for each in self._queued(home, name, found) if each.id not in delivering.flight]
         if pending:
             expected = next((held for held in pending if held.id in delivering.by_broker), None)
+            if expected is not None and not must_see and home.gives_before(expected):
+                delivering.by_broker.discard(expected.id)
+                expected = None
             if expected is None and not must_see:
                 return True  # the node gives it, in its turn
             delivering.begin((expected or pending[0]).id)

@@ -212,6 +212,17 @@ class Home:
         keeps = self.pair is not None or delivering.qos_of(topic) > 0
         return keeps and delivering.granted_before(topic, tick)
 
+    def gives_before(self, held: Held) -> bool:
+        """Whether the node has an earlier one to give, so that this one has to come behind it."""
+        queue, delivering, stream = self.record.queue, self.delivering, held.id[:3]
+        if len(delivering.by_broker) >= len(queue):
+            return False
+        return any(
+            one.sequence < held.id.sequence and one[:3] == stream and each.topic == held.topic
+            for one, each in queue.items()
+            if one not in delivering.by_broker and one not in delivering.flight
+        )
+
     def received(self, found: Iterable[Held]) -> MessageId | None:
         """The client answered one of these, which say the same."""
         for held in found:

@@ -21,3 +21,15 @@ def test_of_one_stream_ids_count_and_of_several_ages_do() -> None:
     home.record.queue.update((each.id, each) for each in reversed(queue))
     given = [(each.id.origin, each.id.sequence) for each, _ in home.waiting(now=6.0)]
     assert given == [("q", 7), ("p", 1), ("p", 2), ("q", 8), ("p", 3)]
+
+
+def test_an_earlier_one_that_the_node_gives_comes_before_what_the_broker_delivers() -> None:
+    home = Home(Record("c"))
+    for sequence in (1, 2, 3):
+        home.record.queue[held(sequence).id] = held(sequence)
+    home.delivering.by_broker = {held(2).id, held(3).id}
+    assert home.gives_before(held(3))
+    home.delivering.flight.add(held(1).id)
+    assert not home.gives_before(held(3))
+    home.record.queue[held(9, topic="u").id] = held(9, topic="u")
+    assert not home.gives_before(held(3))
