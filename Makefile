@@ -59,7 +59,7 @@ quick: setup ## unit tests, import rules and 100 simulated runs; a few minutes
 # A test with real processes that fails is run once more, alone: tests/support/run_tests.py.
 TESTS := -m tests.support.run_tests --workers 3 -m "not slow and not kafka"
 
-test: setup build/spark.jsa ## unit and integration tests, 19 minutes on two cores
+test: setup build/spark.jsa ## unit and integration tests, 11 minutes on two cores
 	$(RUN) $(TESTS)
 
 stress: setup build/spark.jsa ## the same tests beside four busy loops
