@@ -14,7 +14,8 @@ from brokerweave.lab.broker import HOST, free_port
 from brokerweave.lab.node import LabNode
 from brokerweave.membership.meta import Meta
 from brokerweave.placement import table_one
-from brokerweave.placement.gateway_agent import GatewayAgent, KnownSite
+from brokerweave.placement.followed import KnownSite
+from brokerweave.placement.gateway_agent import GatewayAgent
 from brokerweave.placement.prober import ProbeSettings
 from brokerweave.runtime.datagram_port import DatagramPort
 from brokerweave.runtime.monitoring import draw_boot, monitoring_key

@@ -130,7 +130,8 @@ class MovesSection:
 
 @dataclass(frozen=True, slots=True)
 class GatewaySiteSection:
-    """A site, one `[[site]]` each. A controller's list replaces them."""
+    """A site, one `[[site]]` each. A controller's list replaces them. But a site that is in both lists is
+    reached by the addresses that are written here: this gateway may need others than the rest."""
 
     name: str = field(metadata=about(ID, "The site's name: the node's `id`."))
     clients: Address = field(

@@ -10,7 +10,6 @@ change nothing and are counted. Must not know: sockets, clients' packets, how a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import inf
 from random import Random
 from typing import Protocol
@@ -20,6 +19,7 @@ from brokerweave.membership.agenda import Agenda
 from brokerweave.placement import messages
 from brokerweave.placement.channel import Channel, OpenedDatagram
 from brokerweave.placement.client_list import ClientList
+from brokerweave.placement.followed import Address, Controllers, KnownController, KnownSite, SiteDirectory
 from brokerweave.placement.gateway_records import OrderBook, Questions, Readings
 from brokerweave.placement.history import MoveOutcome
 from brokerweave.placement.messages import (
@@ -30,7 +30,6 @@ from brokerweave.placement.messages import (
     PlaceRequest,
     Report,
     ReportReceipt,
-    SiteEntry,
     SitePage,
     SitePing,
     SitePong,
@@ -41,22 +40,12 @@ from brokerweave.placement.messages import (
 from brokerweave.placement.prober import Prober, ProbeSettings
 from brokerweave.placement.quality import Sample
 
-Address = tuple[str, int]
 REPORT_SECONDS = 5.0
 SOON = 0.2
 """Seconds that a change of clients waits for others, to be told in one datagram."""
-SILENT = 16.0
-"""Seconds after which a controller that does not answer is not followed any more: three reports and a bit."""
 PLACE_SECONDS = 0.3
 PAGES = 8
 """Of the list of clients, that are sent before a receipt."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSite:
-    name: str
-    clients: Address
-    monitor: Address | None = None
 
 
 class AgentHost(Protocol):
@@ -71,21 +60,6 @@ class AgentHost(Protocol):
     def move(self, number: int, client: str, target: str) -> None:
         """Move this client (its `client_key`) to that site, and say `GatewayAgent.moved(number, ...)` in the
         end. Each number comes once."""
-
-
-class _Controller:
-    __slots__ = ("address", "boot", "heard", "held", "id", "pages", "sent", "sent_at")
-
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self.id = ""
-        self.boot = 0
-        self.heard = -inf
-        self.held = 0
-        """The revision of the list of clients that it has."""
-        self.sent = 0
-        self.sent_at = -inf
-        self.pages: dict[int, SitePage] = {}
 
 
 class GatewayAgent:
@@ -107,20 +81,27 @@ class GatewayAgent:
         self.id = gateway
         self._host = host
         self._channel = Channel(key, boot, host.send)
-        self._controllers = [_Controller(address) for address in controllers]
+        self._controllers = Controllers(controllers)
         self._agenda = Agenda()
         self._report_at, self._report_due = inf, self._agenda.at(inf, self._report)
         self._questions = Questions()
         self._orders = OrderBook(gateway)
-        self._digest = 0
         self._readings = Readings()
-        self.follows = ""
-        self.sites: dict[str, KnownSite] = {}
+        self._sites = SiteDirectory(sites)
         self.clients = ClientList(gateway)
         self.prober = Prober(probing, random, self)
         self._now = now
-        self._adopt({site.name: (site, None) for site in sites})
+        self._adopt({})
         self._report_soon(0.0)
+
+    @property
+    def follows(self) -> str:
+        """The id of the controller that is followed; empty if none answers."""
+        return self._controllers.follows
+
+    @property
+    def sites(self) -> Mapping[str, KnownSite]:
+        return self._sites.known
 
     # What the gateway says and asks
 
@@ -183,7 +164,7 @@ class GatewayAgent:
         if isinstance(message, SitePong):
             self._ponged(message, source, now)
             return
-        controller = next((each for each in self._controllers if each.address == source), None)
+        controller = self._controllers.at(source)
         if controller is None or not self._from_controller(message, controller, heard):
             self._channel.refuse()
 
@@ -208,16 +189,18 @@ class GatewayAgent:
         if site is not None and site in self.sites and self.sites[site].monitor == source:
             self._readings.cpu(site, pong.cpu)
 
-    def _adopt(self, sites: Mapping[str, tuple[KnownSite, float | None]]) -> None:
-        self.sites = {name: site for name, (site, _) in sites.items()}
-        guesses = {name: guess for name, (site, guess) in sites.items() if site.monitor is not None}
-        self.prober.set_sites(guesses, self._now)
-        self._readings.keep(self.sites)
-        self._host.sites_changed(self.sites)
+    def _adopt(self, guesses: Mapping[str, float | None]) -> None:
+        """The sites are others now, and their addresses may be. `guesses`: how far they may be."""
+        sites = self._sites.known
+        self.prober.set_sites(
+            {name: guesses.get(name) for name, site in sites.items() if site.monitor is not None}, self._now
+        )
+        self._readings.keep(sites)
+        self._host.sites_changed(sites)
 
     # Controllers
 
-    def _from_controller(self, message: Message, controller: _Controller, heard: OpenedDatagram) -> bool:
+    def _from_controller(self, message: Message, controller: KnownController, heard: OpenedDatagram) -> bool:
         """Whether it is something that a controller may say."""
         if isinstance(message, ReportReceipt):
             self._received(message, controller, heard.boot)
@@ -231,7 +214,7 @@ class GatewayAgent:
             return False
         return True
 
-    def _received(self, receipt: ReportReceipt, controller: _Controller, boot: int) -> None:
+    def _received(self, receipt: ReportReceipt, controller: KnownController, boot: int) -> None:
         if boot != controller.boot:
             controller.sent, controller.pages = 0, {}
             self._readings.all_again()
@@ -243,30 +226,19 @@ class GatewayAgent:
             self._send_clients(controller)
 
     def _choose(self) -> None:
-        """Whom to follow."""
-        here = [each.id for each in self._controllers if self._now - each.heard < SILENT and each.id]
-        follows = min(here, default="")
-        if follows != self.follows:
-            self.follows = follows
+        if self._controllers.choose(self._now):
             self._report_soon(0.0)
 
-    def _leader(self) -> _Controller | None:
+    def _leader(self) -> KnownController | None:
         self._choose()
-        return next((each for each in self._controllers if each.id == self.follows), None)
+        return self._controllers.leader()
 
-    def _site_page(self, page: SitePage, controller: _Controller) -> None:
-        if controller.id != self.follows:
-            return
-        if any(each.digest != page.digest for each in controller.pages.values()):
-            controller.pages = {}
-        controller.pages[page.page] = page
-        if len(controller.pages) == page.pages:
-            entries = [entry for number in range(page.pages) for entry in controller.pages[number].sites]
-            controller.pages = {}
-            self._digest = page.digest
-            self._adopt({entry.name: (_known(entry), entry.guess) for entry in entries})
+    def _site_page(self, page: SitePage, controller: KnownController) -> None:
+        entries = controller.page(page) if controller.id == self.follows else None
+        if entries is not None:
+            self._adopt(self._sites.told(page.digest, entries))
 
-    def _ordered(self, order: MoveRequest, controller: _Controller) -> None:
+    def _ordered(self, order: MoveRequest, controller: KnownController) -> None:
         key = (controller.id, order.number)
         if controller.id != self.follows:
             return
@@ -321,7 +293,7 @@ class GatewayAgent:
             while entries and size + measured_size(entries[0]) <= room:
                 size += measured_size(entries[0])
                 page.append(entries.pop(0))
-            report = Report(self.id, self.follows, self._digest, self.clients.revision, tuple(page))
+            report = Report(self.id, self.follows, self._sites.digest, self.clients.revision, tuple(page))
             for controller in self._controllers:
                 self._say(controller, report)
             if not entries:
@@ -332,14 +304,10 @@ class GatewayAgent:
         self._report_at = now + REPORT_SECONDS
         self._report_due = self._agenda.at(self._report_at, self._report)
 
-    def _send_clients(self, controller: _Controller) -> None:
+    def _send_clients(self, controller: KnownController) -> None:
         for page in self.clients.pages(controller.held, PAGES):
             controller.sent, controller.sent_at = page.upto, self._now
             self._say(controller, page)
 
-    def _say(self, controller: _Controller, message: Message) -> None:
+    def _say(self, controller: KnownController, message: Message) -> None:
         self._channel.say(controller.address, *messages.encode(message), self._now)
-
-
-def _known(entry: SiteEntry) -> KnownSite:
-    return KnownSite(entry.name, entry.clients, entry.monitor)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from brokerweave.edgelog import columns
+from brokerweave.gateway import ledger
 from brokerweave.mqtt import publish, scanner, stamp
 from brokerweave.runtime import passage
 
-MODULES = (scanner, publish, stamp, passage, columns)
+MODULES = (scanner, publish, stamp, passage, columns, ledger)
 
 
 def state() -> str:

@@ -30,7 +30,8 @@ from brokerweave.gateway.transitions import ClientWay, MoveStep
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Connect, Disconnect, Subscription
 from brokerweave.mqtt.properties import Properties, Property, get_int
-from brokerweave.placement.gateway_agent import GatewayAgent, KnownSite
+from brokerweave.placement.followed import KnownSite
+from brokerweave.placement.gateway_agent import GatewayAgent
 from brokerweave.placement.history import MoveOutcome
 from brokerweave.placement.messages import client_key
 from brokerweave.placement.prober import ProbeSettings

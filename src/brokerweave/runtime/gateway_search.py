@@ -21,7 +21,7 @@ from brokerweave.gateway.transitions import ClientWay
 from brokerweave.gateway.tunnel import UNAVAILABLE
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Connect, Disconnect
-from brokerweave.placement.gateway_agent import KnownSite
+from brokerweave.placement.followed import KnownSite
 from brokerweave.runtime.dialing import dial, open_streams
 from brokerweave.runtime.gateway_relay import GatewayClient, SiteConnection
 

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from brokerweave.placement.controller_agent import ControllerAgent
 from brokerweave.placement.core import CoreSettings
-from brokerweave.placement.gateway_agent import GatewayAgent, KnownSite
+from brokerweave.placement.followed import KnownSite
+from brokerweave.placement.gateway_agent import GatewayAgent
 from brokerweave.placement.graph import GraphSite
 from brokerweave.placement.history import MoveOutcome
 from brokerweave.placement.policy import PlacementPolicy

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from brokerweave.placement.gateway_agent import KnownSite
+from brokerweave.placement.followed import KnownSite
 from brokerweave.placement.graph import GraphSite
 from brokerweave.placement.history import MoveOutcome
-from tests.unit.placement.air import Cluster
+from tests.unit.placement.air import Cluster, FakeGateway
 
 
 def settled(*sites: str, clients: int = 3, **distances: float) -> Cluster:
@@ -167,6 +167,14 @@ def test_a_new_site_is_told_to_gateways_and_one_that_is_gone_is_forgotten() -> N
     cluster.air.run(400)  # who was at b rests before it moves again
     assert cluster.gateways["g"].agent.sites.keys() == {"a", "c"}
     assert set(cluster.seen_by("c1").values()) == {"c"}
+
+
+def test_an_address_that_the_gateway_was_given_for_a_site_stands_against_the_controllers() -> None:
+    cluster = settled("a", "b", a=4, b=30)
+    by_another_way = KnownSite("b", ("relay", 1883), ("b", 1))
+    gateway = FakeGateway(cluster.air, "h", [("c1", 1)], [by_another_way, KnownSite("not there", ("x", 1))])
+    cluster.air.run(5)
+    assert gateway.agent.sites == {"a": KnownSite("a", ("a", 1883), ("a", 1)), "b": by_another_way}
 
 
 def test_a_site_that_restarts_is_measured_again() -> None:
