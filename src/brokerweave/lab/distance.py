@@ -55,7 +55,7 @@ class Distance:
             self.loop.close()
 
     async def _tcp(self, port: int) -> int:
-        server = await self.loop.create_server(lambda: _NearEnd(self, port), HOST, 0)
+        server = await self.loop.create_server(lambda: _DelayedNearEnd(self, port), HOST, 0)
         self.closing.add(server.close)
         return int(server.sockets[0].getsockname()[1])
 
@@ -85,11 +85,11 @@ class Distance:
         self.close()
 
 
-class _End(asyncio.Protocol):
+class _DelayedEnd(asyncio.Protocol):
     """One end of a connection: what it reads comes out at the other end."""
 
     def __init__(self, distance: Distance) -> None:
-        self.other: _End | None = None
+        self.other: _DelayedEnd | None = None
         self.transport: asyncio.Transport
         self.writable = True
         self._distance = distance
@@ -146,7 +146,7 @@ class _End(asyncio.Protocol):
         self.look()
 
 
-class _NearEnd(_End):
+class _DelayedNearEnd(_DelayedEnd):
     """Where somebody connected. It is read when the other end is there."""
 
     def __init__(self, distance: Distance, port: int) -> None:
@@ -160,7 +160,7 @@ class _NearEnd(_End):
         self._dialing = self._distance.loop.create_task(self._dial())
 
     async def _dial(self) -> None:
-        far = _End(self._distance)
+        far = _DelayedEnd(self._distance)
         far.other = self
         try:
             await self._distance.loop.create_connection(lambda: far, HOST, self._port)
