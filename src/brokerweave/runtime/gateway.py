@@ -12,10 +12,8 @@ import logging
 import secrets
 import signal
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -25,11 +23,12 @@ import brokerweave
 from brokerweave.config import Address, LimitsSection, claim_admin_folder
 from brokerweave.config.gateway import GatewayConfig
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
+from brokerweave.gateway.core import GatewayCore, GatewayRules
 from brokerweave.gateway.link import SiteLink
+from brokerweave.gateway.orders import MoveTask
 from brokerweave.gateway.transitions import ClientWay, MoveStep
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.packets import Connect, Disconnect, Subscription
-from brokerweave.mqtt.properties import Properties, Property, get_int
+from brokerweave.mqtt.packets import Connect, Disconnect
 from brokerweave.placement.followed import KnownSite
 from brokerweave.placement.gateway_agent import GatewayAgent
 from brokerweave.placement.history import MoveOutcome
@@ -41,7 +40,7 @@ from brokerweave.runtime.admin import AdminServer, Command
 from brokerweave.runtime.datagram_port import DatagramPort, plain, resolved
 from brokerweave.runtime.files import raise_file_limit
 from brokerweave.runtime.gateway_relay import GatewayClient
-from brokerweave.runtime.gateway_search import SiteSearch
+from brokerweave.runtime.gateway_sites import GatewaySites
 from brokerweave.runtime.health import NodeHealth
 from brokerweave.runtime.monitoring import draw_boot, monitoring_key
 from brokerweave.runtime.problems import Problems
@@ -53,8 +52,6 @@ log = logging.getLogger("brokerweave.gateway")
 
 TICKET_SECONDS = 30.0
 RATE_SECONDS = 5.0
-MOST_SESSIONS = 10_000
-"""Of clients that are away, whose subscriptions are remembered."""
 _T = TypeVar("_T")
 _SHUTTING_DOWN = 0x8B
 _POLL_SECONDS = 0.02
@@ -74,32 +71,27 @@ def run(config: GatewayConfig) -> int:
         return runner.run(GatewayProcess(config).serve())
 
 
-@dataclass(slots=True)
-class _Order:
-    client: GatewayClient
-    target: str
-    number: int | None
-    """Of a controller; None: an operator's."""
-
-
 class GatewayProcess:
-    """Implements `GatewayHost` and `AgentHost`."""
+    """Implements `GatewayHost`, `GatewayCoreHost` and `AgentHost`."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
         self.limits: LimitsSection = config.limits
-        self.health = NodeHealth(lambda: bool(self._search.sites))
-        self.counters: Counter[str] = Counter()
+        self.health = NodeHealth(lambda: bool(self._sites.known))
         self._started = time.monotonic()
         self._problems = Problems()
         self._key = read_key(config.gateway.key_file)
-        self._clients: dict[GatewayClient, str] = {}
-        """With the ids by which controllers know them; empty until they have a site."""
-        self._named: dict[str, GatewayClient] = {}
-        self._sessions: OrderedDict[str, dict[str, tuple[Subscription, Properties]]] = OrderedDict()
-        self._orders: deque[_Order] = deque()
-        self._under_way: dict[GatewayClient, _Order] = {}
-        self._search = SiteSearch(config, self._place, self._run)
+        self._sites = GatewaySites(config.limits, self._run)
+        planned = config.moves.procedure == "planned" and self._key is not None
+        rules = GatewayRules(
+            config.limits.broker_timeout,
+            config.moves.timeout,
+            config.moves.search,
+            config.moves.at_once,
+            planned,
+            frozenset(site.name for site in config.sites if site.bare),
+        )
+        self._core: GatewayCore[GatewayClient] = GatewayCore(self, rules, client_key)
         self._results: dict[GatewayClient, str] = {}
         """Of the last order of each."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -188,43 +180,43 @@ class GatewayProcess:
         """Nobody new; moves under way end; then clients are told to go elsewhere."""
         self._accepting.close()
         deadline = time.monotonic() + self.limits.drain
-        while self._under_way and time.monotonic() < deadline:  # noqa: ASYNC110 (no one event ends it)
+        while self._core.tasks.under_way and time.monotonic() < deadline:  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(_POLL_SECONDS)
-        for client in list(self._clients):
+        for client in list(self._core.clients):
             if client.tunnel.version == 5 and client.tunnel.connack is not None:
                 client.to_client(codec.encode(Disconnect(_SHUTTING_DOWN), 5))
             client.tunnel.end()
-        while self._clients and time.monotonic() < deadline:  # noqa: ASYNC110 (no one event ends it)
+        while self._core.clients and time.monotonic() < deadline:  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(_POLL_SECONDS)
 
     # What clients' sockets ask
 
     def accepts(self, client: GatewayClient) -> bool:
-        self._clients[client] = ""
-        self.counters["accepted_connections"] += 1
-        full = len(self._clients) > self.limits.max_connections
-        self.counters["refused_connections_full"] += full
+        self._core.connected(client)
+        counters = self._core.counters
+        counters["accepted_connections"] += 1
+        full = len(self._core.clients) > self.limits.max_connections
+        counters["refused_connections_full"] += full
         return not full
 
     def arrived(self, client: GatewayClient) -> None:
-        self._search.seek(client)
+        self._core.seek(client)
 
     def seek(self, client: GatewayClient) -> None:
-        self._search.seek(client)
-
-    def _place(self, client: GatewayClient, done: Callable[[tuple[str, ...]], None]) -> None:
-        connect = client.tunnel.connect
-        name = connect.client_id if connect is not None else ""
-        self._agent.place(name or self.draw_id(), done, time.monotonic())
-        self._port.look()
+        self._core.seek(client)
 
     def dial_target(self, client: GatewayClient) -> None:
-        self._search.dial(client, self._under_way[client].target)
+        self._core.dial_target(client)
+
+    def opened(self, client: GatewayClient, link: SiteLink) -> bool:
+        return self._core.opened(client, link)
+
+    def site_lost(self, client: GatewayClient, link: SiteLink) -> None:
+        self._core.site_lost(client, link)
 
     def announcement(self, client: GatewayClient, link: SiteLink, old: str) -> bytes:
-        client.set_deadline(self.limits.broker_timeout, partial(self._overdue, client, False))
         connect = client.tunnel.connect
-        if not (old and link.drains and self._key is not None and connect is not None):
+        if not self._core.announces(client, link, old) or self._key is None or connect is None:
             return b""
         move = PlannedMove(connect.client_id, old, link.site, secrets.token_bytes(NUMBER_BYTES))
         ticket = make(self._key, move, time.time() + TICKET_SECONDS)
@@ -232,91 +224,59 @@ class GatewayProcess:
             client.info("peername"), client.info("sockname"), (proxy_header.TICKET, ticket)
         )
 
-    def _overdue(self, client: GatewayClient, drained: bool) -> None:
-        """A site did not answer in time; but where it has, the old one has longer."""
-        if client.tunnel.way is ClientWay.DRAINING and not drained:
-            client.set_deadline(self.config.moves.timeout, partial(self._overdue, client, True))
-        elif client.tunnel.way in (ClientWay.GREETING, ClientWay.ASKING, ClientWay.DRAINING):
-            client.tunnel.overdue()
-            client.look()
-
     def settled(self, client: GatewayClient, step: MoveStep, why: str) -> None:
-        client.drop_deadline()
-        tunnel, now = client.tunnel, time.monotonic()
-        order = self._under_way.pop(client, None)
-        self._search.over(client)
-        if tunnel.link is not None and tunnel.way is ClientWay.AT_REST:
-            self._is_at(client, tunnel.link.site, now)
-        if order is not None:
-            at_target = tunnel.link is not None and tunnel.link.site == order.target
-            outcome = _OUTCOMES[step]
-            if outcome is MoveOutcome.DONE and not at_target:
-                outcome = MoveOutcome.FAILED
-            self.counters[f"moves_{outcome.value}"] += 1
-            self.counters["moves_late"] += step is MoveStep.LATE
-            self._results[client] = f"{outcome.value}{': ' + why if why else ''}"
-            log.info("client %r to %s: %s", self._clients.get(client), order.target, self._results[client])
-            if order.number is not None:
-                self._agent.moved(order.number, outcome, why, now)
+        self._core.settled(client, step, why)
         self._port.look()
-        asyncio.get_running_loop().call_soon(self._begin_moves)
-
-    def _is_at(self, client: GatewayClient, site: str, now: float) -> None:
-        connect, connack = client.tunnel.connect, client.tunnel.connack
-        assert connect is not None
-        assert connack is not None
-        key = client_key(connect.client_id)
-        if not self._clients.get(client):
-            self._clients[client] = key
-            self._named[key] = client
-            known = self._sessions.pop(connect.client_id, None)
-            if connack.session_present:
-                client.tunnel.session_known = known is not None
-                client.tunnel.wanted.granted.update(known or {})
-        else:
-            self.counters["site_changes"] += 1
-        self._agent.client_at(key, site, now)
 
     def clear_session(self, site: str, connect: Connect) -> None:
-        self._run(self._clear(site, connect))
-
-    async def _clear(self, site: str, connect: Connect) -> None:
-        if not await self._search.clear(site, connect):
-            self.counters["sessions_not_cleared"] += 1
+        self._core.sessions.end(site, connect)
 
     def draw_id(self) -> str:
         return f"bw-{secrets.token_hex(8)}"
 
-    def own_lost(self, client: GatewayClient, link: SiteLink) -> None:
-        self._run(self._own_lost(client, link))
-
-    async def _own_lost(self, client: GatewayClient, link: SiteLink) -> None:
-        alive = await self._search.answers(link.site)
-        tunnel = client.tunnel
-        if tunnel.link is not link or tunnel.way is ClientWay.ENDED:
-            return
-        if alive and tunnel.way is ClientWay.AT_REST:
-            self.counters["sent_away_by_site"] += 1
-            tunnel.end()
-        else:
-            self.counters["sites_lost"] += 1
-            tunnel.lost(link)
-            client.look()
-
     def gone(self, client: GatewayClient) -> None:
-        self._search.over(client)
-        key = self._clients.pop(client, "")
+        self._core.gone(client)
         self._results.pop(client, None)
-        connect, tunnel = client.tunnel.connect, client.tunnel
-        if not key or connect is None:
-            return
-        if _persistent(connect) and tunnel.session_known:
-            self._sessions[connect.client_id] = tunnel.wanted.granted
-            if len(self._sessions) > MOST_SESSIONS:
-                self._sessions.popitem(last=False)
-        if self._named.get(key) is client:
-            del self._named[key]
-            self._agent.client_gone(key, time.monotonic())
+        self._port.look()
+
+    # What the core asks
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> object:
+        loop = asyncio.get_running_loop()
+        return loop.call_later(seconds, callback) if seconds else loop.call_soon(callback)
+
+    def place(self, client: GatewayClient, done: Callable[[tuple[str, ...]], None]) -> None:
+        connect = client.tunnel.connect
+        name = connect.client_id if connect is not None else ""
+        self._agent.place(name or self.draw_id(), done, time.monotonic())
+        self._port.look()
+
+    def open(self, client: GatewayClient, site: str, drains: bool) -> None:
+        self._sites.open(client, site, drains, self._core.unreachable)
+
+    def probe(self, site: str, done: Callable[[bool], None]) -> None:
+        self._sites.probe(site, done)
+
+    def clear(self, site: str, connect: Connect, done: Callable[[bool], None]) -> None:
+        self._sites.clear(site, connect, done)
+
+    def client_at(self, name: str, site: str) -> None:
+        self._agent.client_at(name, site, time.monotonic())
+
+    def client_gone(self, name: str) -> None:
+        self._agent.client_gone(name, time.monotonic())
+
+    def order_ended(self, task: MoveTask[GatewayClient], step: MoveStep, why: str) -> None:
+        outcome = _OUTCOMES[step]
+        self._core.counters[f"moves_{outcome.value}"] += 1
+        self._results[task.client] = f"{outcome.value}{': ' + why if why else ''}"
+        name = self._core.clients.get(task.client)
+        log.info("client %r to %s: %s", name, task.target, self._results[task.client])
+        if task.number is not None:
+            self._agent.moved(task.number, outcome, why, time.monotonic())
             self._port.look()
 
     # What the agent asks
@@ -325,77 +285,53 @@ class GatewayProcess:
         self._port.send(data, to)
 
     def sites_changed(self, sites: Mapping[str, KnownSite]) -> None:
-        self._search.sites = dict(sites)
+        self._sites.known = dict(sites)
 
     def move(self, number: int, client: str, target: str) -> None:
-        found = self._named.get(client)
-        why = "the client is not connected" if found is None else self._unmovable(found)
-        if found is None or why:
+        found = self._core.named.get(client)
+        why = "the client is not connected" if found is None else self._core.move(found, target, number)
+        if why:
             self._agent.moved(number, MoveOutcome.REFUSED, why, time.monotonic())
-        else:
-            self._orders.append(_Order(found, target, number))
-            asyncio.get_running_loop().call_soon(self._begin_moves)
-
-    def _unmovable(self, client: GatewayClient) -> str:
-        waits = any(order.client is client for order in self._orders)
-        if waits or client.tunnel.way is not ClientWay.AT_REST:
-            return "it is on its way already"
-        return client.tunnel.fixed
-
-    def _begin_moves(self) -> None:
-        while self._orders and len(self._under_way) < self.config.moves.at_once:
-            order = self._orders.popleft()
-            tunnel = order.client.tunnel
-            why = "the client has gone" if tunnel.way is ClientWay.ENDED else tunnel.fixed
-            if tunnel.way is not ClientWay.AT_REST or why:
-                if order.number is not None:
-                    why = why or "it lost its site"
-                    self._agent.moved(order.number, MoveOutcome.REFUSED, why, time.monotonic())
-                continue
-            self._results.pop(order.client, None)
-            self._under_way[order.client] = order
-            tunnel.order()
-            order.client.look()
-        self._port.look()
 
     # What operators ask
 
     def _client(self, request: Mapping[str, object]) -> GatewayClient:
         name = str(request.get("client", ""))
-        client = self._named.get(client_key(name))
+        client = self._core.named.get(client_key(name))
         if client is None:
             raise BrokerweaveError(f"client {name!r} is not connected here")
         return client
 
     def _move(self, request: dict[str, object]) -> object:
         client, site = self._client(request), str(request.get("site", ""))
-        if site not in self._search.sites:
-            raise ConfigError(f"no site {site!r}; known are {', '.join(sorted(self._search.sites))}")
+        if site not in self._sites.known:
+            raise ConfigError(f"no site {site!r}; known are {', '.join(sorted(self._sites.known))}")
         if client.tunnel.link is not None and client.tunnel.link.site == site:
             return self._where(request)
-        if why := self._unmovable(client):
+        self._results.pop(client, None)
+        if why := self._core.move(client, site, None):
             raise BrokerweaveError(f"the client cannot be moved: {why}")
-        self._orders.append(_Order(client, site, None))
-        self._begin_moves()
         return self._where(request)
 
     def _where(self, request: dict[str, object]) -> dict[str, object]:
         client = self._client(request)
         link = client.tunnel.link
-        waits = any(order.client is client for order in self._orders)
+        waits = self._core.tasks.waits(client)
         return {
-            "client": self._clients[client],
+            "client": self._core.clients[client],
             "site": link.site if link is not None else None,
             "moving": waits or client.tunnel.way is not ClientWay.AT_REST,
             "result": self._results.get(client, ""),
         }
 
     def _rows(self, request: dict[str, object]) -> object:
-        return {"clients": [self._where({"client": name}) for name in sorted(self._named)]}
+        return {"clients": [self._where({"client": name}) for name in sorted(self._core.named)]}
 
     def _status(self, request: dict[str, object]) -> object:
         own, agent = self.config.gateway, self._agent
-        at = Counter(client.tunnel.link.site for client in self._clients if client.tunnel.link is not None)
+        at = Counter(
+            client.tunnel.link.site for client in self._core.clients if client.tunnel.link is not None
+        )
         trips = agent.prober.estimates()
         return {
             "gateway": {
@@ -406,11 +342,11 @@ class GatewayProcess:
                 "health": str(own.health) if own.health else None,
                 "not_ready": self.health.reason or None,
                 "follows": agent.follows or None,
-                "procedure": "planned" if self._search.planned else "emma",
+                "procedure": "planned" if self._core.rules.planned else "emma",
             },
-            "clients": len(self._clients),
-            "moving": len(self._under_way),
-            "waiting_moves": len(self._orders),
+            "clients": len(self._core.clients),
+            "moving": self._core.tasks.under_way,
+            "waiting_moves": self._core.tasks.waiting,
             "sites": [
                 {
                     "site": name,
@@ -418,9 +354,9 @@ class GatewayProcess:
                     "clients": at[name],
                     "round_trip_ms": round(1000 * trips[name], 3) if name in trips else None,
                 }
-                for name, site in sorted(self._search.sites.items())
+                for name, site in sorted(self._sites.known.items())
             ],
-            "counters": {**self.counters, "internal_errors": self._problems.internal_errors},
+            "counters": {**self._core.counters, "internal_errors": self._problems.internal_errors},
             "refused": agent.refused,
             "warnings": self._problems.warnings,
         }
@@ -430,9 +366,9 @@ class GatewayProcess:
         last: dict[GatewayClient, int] = {}
         while True:
             await asyncio.sleep(RATE_SECONDS)
-            counts = {client: client.messages for client in self._clients}
+            counts = {client: client.messages for client in self._core.clients}
             now = time.monotonic()
-            for client, key in list(self._clients.items()):
+            for client, key in list(self._core.clients.items()):
                 link = client.tunnel.link
                 if key and link is not None:
                     rate = max(0, counts[client] - last.get(client, counts[client])) / RATE_SECONDS
@@ -447,9 +383,3 @@ async def _bound(name: str, address: Address, serving: Coroutine[None, None, _T]
     except OSError as error:
         reason = error.strerror or str(error)
         raise Unavailable(f"{name} {address} cannot be used ({reason}); is another program there?") from error
-
-
-def _persistent(connect: Connect) -> bool:
-    if connect.version == 5:
-        return get_int(connect.properties, Property.SESSION_EXPIRY_INTERVAL) > 0
-    return not connect.clean_start

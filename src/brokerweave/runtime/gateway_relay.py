@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from brokerweave.config import LimitsSection
 from brokerweave.gateway.link import SiteLink
-from brokerweave.gateway.transitions import ClientWay, MoveStep
+from brokerweave.gateway.transitions import MoveStep
 from brokerweave.gateway.tunnel import Tunnel
 from brokerweave.mqtt.packets import Connect
 from brokerweave.runtime.passage import Passage
@@ -44,8 +44,9 @@ class GatewayHost(Protocol):
 
     def draw_id(self) -> str: ...
 
-    def own_lost(self, client: GatewayClient, link: SiteLink) -> None:
-        """The connection to the client's site ended: did the site die?"""
+    def opened(self, client: GatewayClient, link: SiteLink) -> bool: ...
+
+    def site_lost(self, client: GatewayClient, link: SiteLink) -> None: ...
 
     def gone(self, client: GatewayClient) -> None: ...
 
@@ -174,23 +175,14 @@ class GatewayClient(SocketEnd):
 
     def opened(self, connection: SiteConnection) -> None:
         """A connection to a site is there; it may be too late."""
-        link = connection.link
-        if self.tunnel.way not in (ClientWay.DIALING, ClientWay.SEEKING) or self.tunnel.other is not None:
-            connection.close(self._host.limits.drain)
-            return
-        self.sites[link] = connection
-        self.tunnel.opened(link)
-        self.look()
+        self.sites[connection.link] = connection
+        if not self._host.opened(self, connection.link):
+            self.close_site(connection.link)
 
     def site_lost(self, link: SiteLink) -> None:
-        if self.sites.pop(link, None) is None:
-            return
-        if link is self.tunnel.link and self.tunnel.way is ClientWay.AT_REST and not link.last_word:
+        if self.sites.pop(link, None) is not None:
             self.passage.open = False
-            self._host.own_lost(self, link)
-        else:
-            self.tunnel.lost(link)
-            self.look()
+            self._host.site_lost(self, link)
 
     # What the tunnel asks
 

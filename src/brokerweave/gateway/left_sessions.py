@@ -1,0 +1,75 @@
+"""What clients leave: subscriptions of those that are away, and sessions at sites that are to end.
+
+Invariants: of a client that comes back with a session, what it wants is known if it left from here; no
+connection of a client is opened at a site while another one ends its session there, which would take it over;
+what is remembered is bounded. Must not know: how a session is ended.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from brokerweave.gateway.tunnel import Tunnel
+from brokerweave.mqtt.packets import Connect, Subscription
+from brokerweave.mqtt.properties import Properties, Property, get_int
+
+MOST_SESSIONS = 10_000
+"""Of clients that are away, whose subscriptions are remembered."""
+ClearSite = Callable[[str, Connect, Callable[[bool], None]], None]
+
+
+class LeftSessions:
+    def __init__(self, clear: ClearSite, not_cleared: Callable[[], None]) -> None:
+        """`clear`: connect to a site without a session, in a client's stead, and leave; it says within a
+        bounded time whether that worked."""
+        self._clear = clear
+        self._not_cleared = not_cleared
+        self._wanted: OrderedDict[str, dict[str, tuple[Subscription, Properties]]] = OrderedDict()
+        self._clearing: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        """By site and client: what waits for the end."""
+
+    def came(self, tunnel: Tunnel) -> None:
+        """A client was accepted by its first site."""
+        assert tunnel.connect is not None
+        assert tunnel.connack is not None
+        known = self._wanted.pop(tunnel.connect.client_id, None)
+        if tunnel.connack.session_present:
+            tunnel.session_known = known is not None
+            tunnel.wanted.granted.update(known or {})
+
+    def gone(self, tunnel: Tunnel) -> None:
+        connect = tunnel.connect
+        if connect is not None and is_persistent(connect) and tunnel.session_known:
+            self._wanted[connect.client_id] = tunnel.wanted.granted
+            if len(self._wanted) > MOST_SESSIONS:
+                self._wanted.popitem(last=False)
+
+    def end(self, site: str, connect: Connect) -> None:
+        """A client has left a session there."""
+        key = site, connect.client_id
+        waiting = self._clearing.setdefault(key, [])
+
+        def done(worked: bool) -> None:
+            if not worked:
+                self._not_cleared()
+            if self._clearing.get(key) is waiting:
+                del self._clearing[key]
+            for each in waiting:
+                each()
+
+        self._clear(site, connect, done)
+
+    def when_ended(self, site: str, client: str, then: Callable[[], None]) -> None:
+        """Now, if nothing is to end there."""
+        waiting = self._clearing.get((site, client))
+        if waiting is None:
+            then()
+        else:
+            waiting.append(then)
+
+
+def is_persistent(connect: Connect) -> bool:
+    if connect.version == 5:
+        return get_int(connect.properties, Property.SESSION_EXPIRY_INTERVAL) > 0
+    return not connect.clean_start
