@@ -161,11 +161,12 @@ def test_a_client_that_no_site_takes_is_refused_at_once_and_one_that_lost_its_si
     for _ in range(40):
         gateway.passes(0.3)
         gateway.core.unreachable(old, "nobody there")
-    assert old.tunnel.way is ClientWay.SEEKING
+    assert "old" in gateway.where
     for _ in range(100):
         gateway.passes(0.3)
         gateway.core.unreachable(old, "nobody there")
     assert old.tunnel.way is ClientWay.ENDED
+    assert "old" not in gateway.where
 
 
 def test_a_client_whose_connection_alone_its_site_ended_is_let_go() -> None:
