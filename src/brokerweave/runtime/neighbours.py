@@ -58,6 +58,9 @@ class LinkSocket(asyncio.Protocol):
 
     def connection_made(self, base: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
+        if self.closed.done():  # whoever dialed has given up
+            transport.abort()
+            return
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._links.sockets.add(self)
@@ -92,13 +95,15 @@ class LinkSocket(asyncio.Protocol):
             self._links.lane_ready(*self.peer)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.closed.done():
+            return
+        self._transport = None
         self._links.sockets.discard(self)
         self.failure = str(exc or "")
         try:
             self._links.carriers.lost(self)
         finally:
-            if not self.closed.done():
-                self.closed.set_result(None)
+            self.closed.set_result(None)
 
     def flush(self) -> None:
         data = self.connection.data_to_send()
@@ -261,16 +266,17 @@ class NodeLinks:
             core.add_neighbour(neighbour)  # forgotten while away, but still configured
         resume = core.neighbour_table[neighbour].lanes[lane].resume()
         handshake = Dialer(self._identity, lane, resume, neighbour, secrets.token_bytes)
-
-        def make() -> LinkSocket:
-            socket = LinkSocket(self, self._connection(handshake), dialed=True)
-            socket.peer = (neighbour, lane)
-            return socket
-
-        async with asyncio.timeout(3 * self.config.ping_interval):
-            _, socket = await self._loop.create_connection(
-                make, address.host, address.port, ssl=self._client_tls
-            )
+        socket = LinkSocket(self, self._connection(handshake), dialed=True)
+        socket.peer = (neighbour, lane)
+        try:
+            async with asyncio.timeout(3 * self.config.ping_interval):
+                await self._loop.create_connection(
+                    lambda: socket, address.host, address.port, ssl=self._client_tls
+                )
+        except BaseException:
+            # uvloop closes what it has connected by then, and the link may be up, and says so to nobody.
+            socket.connection_lost(None)
+            raise
         await socket.closed
         if not socket.connection.established and socket.peer is not None:  # nor refused, with a reason given
             hint = socket.failure or "is TLS set at both ends or at neither?"
