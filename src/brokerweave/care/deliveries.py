@@ -124,7 +124,7 @@ class ClientDeliveries:
             delivering.begin((expected or pending[0]).id)
             return False
         for entering in self._recent.entering(name):
-            if home.client not in entering.shown and not self._has_name(entering):
+            if home.client not in entering.shown and not self._is_known(home, entering):
                 entering.shown.add(home.client)
                 return False
         for held in reversed(found):
@@ -135,10 +135,17 @@ class ClientDeliveries:
         delivering.flight.update(held.id for held in found[:1])
         return False
 
-    def _has_name(self, entering: Entering) -> bool:
-        """Whether its publisher sends again what is known here."""
+    def _sent_before(self, entering: Entering) -> Held | None:
+        """What its publisher sends again, if that is known here; without its frame."""
         sent = self._publishers.find(entering.publisher, entering.packet_id, entering.content)
-        return entering.again and sent is not None
+        if not entering.again or sent is None:
+            return None
+        return Held(sent.id, entering.topic, b"", 4, entering.content, 0.0)
+
+    def _is_known(self, home: Home, entering: Entering) -> bool:
+        """Whether the record has what its publisher sends again, or will not get it under another name."""
+        before = self._sent_before(entering)
+        return before is not None and self._homes.table.seen(home.record, before)
 
     def _is_for(self, home: Home, held: Held) -> bool:
         """Whether the record was looked through for it: it wants it, or did until it was withdrawn."""
@@ -151,7 +158,11 @@ class ClientDeliveries:
         given = home.delivering.given.get(name[HASH_BYTES:])
         if given is not None:
             return [given]
-        return self._recent.of(name) or self._forgotten(home, name)
+        return self._recent.of(name) or self._sent_again(name) or self._forgotten(home, name)
+
+    def _sent_again(self, name: bytes) -> list[Held]:
+        """What came to other sites before, and not here."""
+        return [before for each in self._recent.entering(name) if (before := self._sent_before(each))]
 
     def _forgotten(self, home: Home, name: bytes) -> list[Held]:
         """The node was started since. Of what was published here before it may have forgotten the stamps."""

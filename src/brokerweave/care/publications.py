@@ -96,7 +96,9 @@ class RecordedPublications:
         self._age_later()
         content = content_hash(publish.topic, publish.payload)
         client, packet_id = pair.client.client_id, publish.packet_id
-        self._entering = Entering(client, packet_id, content, self._homes.moment(), publish.dup)
+        self._entering = Entering(
+            client, packet_id, publish.topic, content, self._homes.moment(), publish.dup
+        )
         self._recent.enter(self._entering)
 
     def stamp_entering(self, pair: Pair, publish: Publish) -> bytes:
@@ -197,7 +199,7 @@ class RecordedPublications:
         """Another site knows the name of what a client published."""
         if self._publishers.find(client, packet_id, content) is None:
             self._age_later()
-            self._publishers.note(client, packet_id, content, Sent(name, True, ""))
+            self._publishers.note(client, packet_id, content, Sent(name, True, "", taken=False))
 
     def last_of(self, client: str) -> tuple[tuple[int, bytes, MessageId], ...]:
         """What a client published last, by packet id and content."""

@@ -24,6 +24,7 @@ class Entering:
 
     publisher: str
     packet_id: int
+    topic: str
     content: bytes
     tick: int
     again: bool = False

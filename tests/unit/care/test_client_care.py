@@ -436,6 +436,48 @@ class TestAPublicationThatIsSentAgain:
         assert reached == [True, False]
         assert len(pending(mesh, "d", "subscriber")) == 1
 
+    def test_reaches_a_broker_whose_node_knows_it_from_other_sites_only(self, mesh: Network) -> None:
+        client = Guest(mesh, "e", "c")
+        client.subscribe("t")
+        Guest(mesh, "h", "subscriber").subscribe("t")
+        mesh.settle()
+        mesh.stuck.add(("d", "e"))
+        Guest(mesh, "d", "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        kill(mesh, "d")
+        again = Guest(mesh, "e", "publisher")
+        mesh.settle()
+        again.publish("t", b"1", packet_id=7, dup=True)
+        assert again.to_broker != b""
+        client.delivered(b"1", 1)
+        mesh.settle()
+        assert again.acknowledged() == [7]
+        assert client.payloads() == [b"1"]
+        assert pending(mesh, "e", "c") == []
+
+    def test_is_swallowed_before_the_broker_acknowledges_it_if_the_client_had_it_elsewhere(
+        self, mesh: Network
+    ) -> None:
+        client = Guest(mesh, "h", "c")
+        client.subscribe("t")
+        mesh.settle()
+        mesh.stuck.add(("d", "e"))
+        Guest(mesh, "d", "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        client.delivered(b"1", 1)
+        kill(mesh, "d")
+        moved = Guest(mesh, "e", "c")
+        moved.subscribe("t")
+        again = Guest(mesh, "e", "publisher")
+        mesh.settle()
+        again.send(Publish("t", b"1", 1, False, True, 7))
+        moved.broker(Publish("t", b"1", 1, packet_id=1))
+        again.broker(PubAck(7))
+        mesh.settle()
+        assert again.acknowledged() == [7]
+        assert moved.payloads() == []
+        assert pending(mesh, "e", "c") == []
+
     def test_does_not_undo_what_was_retained_since(self, mesh: Network) -> None:
         publisher = Guest(mesh, "d", "publisher")
         for number, payload, dup in ((7, b"1", False), (8, b"2", False), (7, b"1", True)):

@@ -12,7 +12,7 @@ CONTENT = held(1, "x").hash
 
 
 def entering(publisher: str = "c", packet_id: int = 1) -> Entering:
-    return Entering(publisher, packet_id, CONTENT, 1)
+    return Entering(publisher, packet_id, "t", CONTENT, 1)
 
 
 def test_publications_that_say_the_same_are_found_in_the_order_in_which_they_came() -> None:
@@ -110,7 +110,7 @@ def test_of_what_enters_and_never_leaves_the_oldest_goes_and_is_counted(
     monkeypatch.setattr(recent, "MOST_ENTERING", 1)
     came, one = RecentPublications(), entering()
     came.enter(one)
-    came.enter(Entering("c", 2, b"another.", 2))
+    came.enter(Entering("c", 2, "t", b"another.", 2))
     assert came.entering(CONTENT) == []
     assert len(came.entering(b"another.")) == 1
     assert came.forgotten == 1
