@@ -17,9 +17,14 @@ what was published, delivered, lost and doubled. With Spark, the pipeline loads 
 gold table. With HAProxy, one of four sites of a mesh is killed, and its clients miss nothing. Exit code 0 if
 nothing was lost or doubled.
 
+With --gateways it shows something else, for about 40 seconds: clients in two regions, connected through
+gateways. One site is drained while they publish, and takes them back. The summary counts moves, too, and
+shows how long a client's messages paused.
+
 \b
 Examples:
   brokerweave demo
+  brokerweave demo --gateways
   brokerweave demo --seconds 60 --broker mosquitto --broker rabbitmq --broker mosquitto
 """
 
@@ -45,9 +50,14 @@ def demo(
     mesh: Annotated[
         bool, typer.Option(help="Then kill one of four sites of a mesh behind HAProxy, if that is installed.")
     ] = True,
+    gateways: Annotated[
+        bool, typer.Option("--gateways", help="Show gateways and a controller, and nothing else.")
+    ] = False,
 ) -> int:
-    from brokerweave.demo import run
+    from brokerweave.demo import run, run_gateways
 
+    if gateways:
+        return run_gateways(seconds)
     return run(
         seconds,
         plain=plain,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,17 +31,37 @@ def run(
     `pipeline`: bring what was sent to a lake, in `lake` or in the user's caches. `mesh`: show four more
     sites behind HAProxy, one of them killed. Raises `BrokerweaveError` if it cannot start.
     """
-    if find_spec("paho") is None:
-        raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'")
+    _need_clients()
     from brokerweave.demo.lake import default_folder
     from brokerweave.demo.story import tell
 
     place = (lake or default_folder()) if pipeline else None
+    with _one_folder():
+        return tell(seconds, plain=plain, brokers=brokers, strategy=strategy, lake=place, mesh=mesh)
 
-    # One folder for everything, so that nothing stays behind at whatever moment the demo is stopped.
+
+def run_gateways(seconds: float = SECONDS) -> int:
+    """Show clients that are moved between two regions while they publish, for `seconds` at least; 0 if
+    nothing was lost or doubled and no connection ended, else 1. Raises `BrokerweaveError` if it cannot
+    start."""
+    _need_clients()
+    from brokerweave.demo.story import tell_gateways
+
+    with _one_folder():
+        return tell_gateways(seconds)
+
+
+def _need_clients() -> None:
+    if find_spec("paho") is None:
+        raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'")
+
+
+@contextmanager
+def _one_folder() -> Iterator[None]:
+    """For everything, so that nothing stays behind at whatever moment the demo is stopped."""
     with tempfile.TemporaryDirectory(prefix="brokerweave-demo-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = folder
         try:
-            return tell(seconds, plain=plain, brokers=brokers, strategy=strategy, lake=place, mesh=mesh)
+            yield
         finally:
             tempfile.tempdir = None

@@ -11,33 +11,57 @@ import json
 import math
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from brokerweave.demo.deliveries import Key, SentMessage
 from brokerweave.errors import Unavailable
 
 FILTER = "plant/+/sensor/+"
 CONNECT_SECONDS = 20.0
+SESSION_SECONDS = 600
 
 
-def _client(client_id: str, port: int, username: str | None) -> Client:
-    client = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=False)
+@dataclass(frozen=True, slots=True)
+class Speaks:
+    """How a client talks: the version of MQTT, 4 being 3.1.1, and the QoS."""
+
+    version: int = 4
+    qos: int = 1
+
+
+USUAL = Speaks()
+
+
+def _client(client_id: str, port: int, username: str | None, version: int) -> Client:
+    """With a session that outlives its connections."""
+    clean = None if version == 5 else False
+    protocol = MQTTProtocolVersion(version)
+    client = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=clean, protocol=protocol)
     client.username_pw_set(username)
     client.reconnect_delay_set(1, 2)
-    client.connect_async("127.0.0.1", port, keepalive=30)
+    if version == 5:
+        kept = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        kept.SessionExpiryInterval = SESSION_SECONDS
+        client.connect_async("127.0.0.1", port, keepalive=30, clean_start=False, properties=kept)
+    else:
+        client.connect_async("127.0.0.1", port, keepalive=30)
     return client
 
 
 class Sensor:
-    """Publishes a temperature at QoS 1 each time it is told to measure."""
+    """Publishes a temperature each time it is told to measure."""
 
-    def __init__(self, site: str, name: str, port: int, username: str | None) -> None:
+    def __init__(self, site: str, name: str, port: int, username: str | None, speaks: Speaks = USUAL) -> None:
         self.site = site
         self.name = name
-        self._client = _client(f"{site}-{name}", port, username)
+        self._qos = speaks.qos
+        self._client = _client(f"{site}-{name}", port, username, speaks.version)
         # The library calls back from its own thread, and holds its lock meanwhile: these two dictionaries
         # are each written by one thread only, and matched by `sent`.
         self._given: dict[int, tuple[Key, float]] = {}
@@ -68,7 +92,7 @@ class Sensor:
             "sent": now,
             "temperature": round(20 + 5 * math.sin(sequence / 7 + len(self.name)), 2),
         }
-        info = self._client.publish(f"plant/{self.site}/sensor/{self.name}", json.dumps(payload), qos=1)
+        info = self._client.publish(f"plant/{self.site}/sensor/{self.name}", json.dumps(payload), self._qos)
         self._given[info.mid] = ((self.site, self.name, sequence), now)
 
     def _published(self, client: Any, userdata: Any, mid: int, *_: Any) -> None:
@@ -83,13 +107,16 @@ class Sensor:
 
 
 class Subscriber:
-    """Listens to every site's sensors at QoS 1 in a session that outlives its connections."""
+    """Listens to every site's sensors."""
 
-    def __init__(self, site: str, port: int, username: str | None) -> None:
+    def __init__(
+        self, site: str, port: int, username: str | None, speaks: Speaks = USUAL, name: str = "subscriber"
+    ) -> None:
         self.site = site
+        self._qos = speaks.qos
         self.arrivals: list[tuple[Key, float]] = []
         self.distinct: set[Key] = set()
-        self._client = _client(f"{site}-subscriber", port, username)
+        self._client = _client(f"{site}-{name}", port, username, speaks.version)
         self._subscribed = threading.Event()
         self._client.on_connect = self._connected
         self._client.on_subscribe = lambda *_: self._subscribed.set()
@@ -110,7 +137,7 @@ class Subscriber:
     def _connected(self, client: Client, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         # Again after each reconnect, as clients do that do not trust their session to be there.
         if not reason.is_failure:
-            client.subscribe(FILTER, qos=1)
+            client.subscribe(FILTER, self._qos)
 
     def _arrived(self, client: Any, userdata: Any, message: Any) -> None:
         now = time.time()

@@ -103,7 +103,7 @@ class View:
         return f"published {published:5}  delivered {delivered:5}   links: {links}"
 
     def _picture(self) -> RenderableType:
-        sites = _table("site", "broker", "node", ">published", ">delivered", ">open for it")
+        sites = table("site", "broker", "node", ">published", ">delivered", ">open for it")
         total = sum(self._scene.published(site.id) for site in self._scene.sites)
         for site in self._scene.sites:
             node = Text("runs", "green") if site.status else Text("away", "bold red")
@@ -139,7 +139,7 @@ def show_summary(console: Console, sites: Sequence[Site], summary: DeliverySumma
     console.print(f"\nSummary: {row}")
     back = outage.over - outage.end
     console.print(f"Node {outage.site} was killed; {back:.1f} s later it and its clients were back.\n")
-    counts = _table("", ">messages")
+    counts = table("", ">messages")
     counts.add_row("published, acknowledged to the sensor", f"{summary.published:,}")
     if summary.unacknowledged:
         counts.add_row("never acknowledged, not counted", f"{summary.unacknowledged:,}")
@@ -149,7 +149,7 @@ def show_summary(console: Console, sites: Sequence[Site], summary: DeliverySumma
     counts.add_row("doubled", f"{len(summary.doubled):,}")
     counts.add_row("doubled, allowed by QoS 1 (unacknowledged at the kill)", f"{summary.doubled_allowed:,}")
     console.print(counts)
-    times = _table("hops between nodes", ">deliveries", ">median", ">95 %", ">longest wait for the node")
+    times = table("hops between nodes", ">deliveries", ">median", ">95 %", ">longest wait for the node")
     for each in summary.latencies:
         milliseconds = (f"{value * 1000:.1f} ms" for value in (each.median, each.p95))
         times.add_row(str(each.hops), f"{each.deliveries:,}", *milliseconds, f"{each.longest_wait:.1f} s")
@@ -160,11 +160,11 @@ def show_summary(console: Console, sites: Sequence[Site], summary: DeliverySumma
 def show_gold(console: Console, readings: Sequence[Reading], lake: Path) -> None:
     """What the lake's gold table has of each sensor."""
     console.print("\nGold: what the sensors sent, as the lake has it")
-    table = _table("site", "topic", ">messages", ">mean", ">lowest", ">highest", ">last")
+    gold = table("site", "topic", ">messages", ">mean", ">lowest", ">highest", ">last")
     for each in readings:
         numbers = (f"{value:.2f}" for value in (each.mean, each.lowest, each.highest, each.last))
-        table.add_row(each.site, each.topic, f"{each.count:,}", *numbers)
-    console.print(table)
+        gold.add_row(each.site, each.topic, f"{each.count:,}", *numbers)
+    console.print(gold)
     console.print(
         f"The lake is in {lake}: bronze, silver and gold, for any reader of Parquet.", soft_wrap=True
     )
@@ -184,7 +184,8 @@ def verdict(summary: DeliverySummary) -> str:
     return "FAILED: " + "; ".join(parts) + "."
 
 
-def _table(*columns: str) -> Table:
+def table(*columns: str) -> Table:
+    """Columns whose title begins with ">" are aligned right."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
