@@ -52,13 +52,14 @@ class LinkSocket(asyncio.Protocol):
         self.closed = asyncio.get_running_loop().create_future()
         self._links = links
         self._transport: asyncio.Transport | None = None
+        self._lost = False
         self._written = 0
         self._taken = 0
         self._taken_at = links.host.now()
 
     def connection_made(self, base: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
-        if self.closed.done():  # whoever dialed has given up
+        if self._lost:  # whoever dialed has given up
             transport.abort()
             return
         self._transport = transport
@@ -95,15 +96,16 @@ class LinkSocket(asyncio.Protocol):
             self._links.lane_ready(*self.peer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.closed.done():
+        if self._lost:
             return
-        self._transport = None
+        self._lost, self._transport = True, None
         self._links.sockets.discard(self)
         self.failure = str(exc or "")
         try:
             self._links.carriers.lost(self)
         finally:
-            self.closed.set_result(None)
+            if not self.closed.done():  # a dialer that was cancelled has cancelled it
+                self.closed.set_result(None)
 
     def flush(self) -> None:
         data = self.connection.data_to_send()

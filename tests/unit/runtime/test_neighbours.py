@@ -83,6 +83,22 @@ def listening() -> Iterator[Address]:
         thread.join()
 
 
+def test_a_link_that_was_hung_up_can_be_dialed_again() -> None:
+    async def main() -> None:
+        side = Side("a")
+        side.links.dial("b", address)
+        await side.until([True])
+        side.links.hang_up("b", removed=False)
+        await side.until([True, False])
+        assert not side.links.sockets
+        side.links.dial("b", address)
+        await side.until([True, False, True])
+        await side.links.stop()
+
+    with listening() as address:
+        run(main)
+
+
 def test_a_link_that_ends_before_its_dialer_knows_that_it_is_connected_can_be_dialed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
