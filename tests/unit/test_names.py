@@ -19,6 +19,7 @@ KNOWS_STRATEGIES: dict[str, str] = {
     "demo/mesh.py": "what the demo's second part shows",
     "sim/topology.py": "a wiring that has the same name, for --wiring",
     "bench/patterns.py": "a data table: the paper's patterns",
+    "bench/migration/procedures.py": "a data table: what each procedure needs between sites",
     "bench/overlay/experiments.py": "a data table: what the overlay's thesis compares",
 }
 """Files that may name strategies, and why. A reason that no longer holds is taken out: the test says so."""

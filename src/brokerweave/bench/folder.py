@@ -73,7 +73,7 @@ RESOURCES = pa.schema(
         ("rss", _I64),  # bytes
     ]
 )
-KINDS = ("load", "limit", "patterns", "pairs", "failover", "compare", "overlay")
+KINDS = ("load", "limit", "patterns", "pairs", "failover", "compare", "overlay", "migration")
 
 _T = TypeVar("_T")
 

@@ -61,6 +61,10 @@ class Sampler:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
+    def watch(self, processes: Mapping[str, int]) -> None:
+        """These as well, from now on."""
+        self._processes = {**self._processes, **processes}
+
     def start(self) -> None:
         self._thread.start()
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from brokerweave.bench import figures, indexes
 from brokerweave.bench.figures import Indexes
 from brokerweave.bench.folder import RECEIVES, RESOURCES, SENDS, Measurement, RunFolder, read_log
+from brokerweave.bench.migration import computing
 from brokerweave.errors import ConfigError
 
 Task = Callable[[Measurement], Indexes]
@@ -51,6 +52,10 @@ def _computed(folder: RunFolder, to: Path, measurement: Measurement) -> Indexes:
     number = measurement.id
     logs = (read_log(folder.logs(number, schema), schema) for schema in (SENDS, RECEIVES, RESOURCES))
     found, tables = indexes.compute(measurement, *logs)
+    if folder.run().kind == "migration":
+        figures_of, more = computing.compute(folder, measurement)
+        tables |= more
+        computing.write(to, figures_of, number)
     for name, table in tables.items():
         path = to / name / f"measurement={number}" / "rows.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)

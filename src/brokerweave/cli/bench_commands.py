@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerweave.cli import bench_overlay_command, bench_report_command
+from brokerweave.cli import bench_migration_command, bench_overlay_command, bench_report_command
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
 from brokerweave.cli.strategy_option import HELP as STRATEGY_HELP
@@ -142,6 +142,7 @@ def register(app: typer.Typer) -> None:
     bench.command("pairs", help=help_text(_PAIRS_HELP))(pairs)
     bench.command("failover", help=help_text(_FAILOVER_HELP))(failover)
     bench.command("compare", help=help_text(_COMPARE_HELP))(compare)
+    bench_migration_command.register(bench)
     bench_overlay_command.register(bench)
     bench_report_command.register(bench)
     app.add_typer(bench, name="bench")

@@ -44,7 +44,7 @@ class LabNode(Broker):
         self.id = node_id
         self.link_port = free_port()
         self._broker_port = broker_port
-        self._neighbours = [(node.id, node.link_port) for node in neighbours]
+        self._neighbours = [(node.id, node.host, node.link_port) for node in neighbours]
         self._strategy = strategy
         self._taps = taps
         self._settings = {section: dict(keys) for section, keys in (settings or {}).items()}
@@ -65,7 +65,7 @@ class LabNode(Broker):
         node: dict[str, object] = {
             "id": self.id,
             "listen": f"{self.host}:{self.port}",
-            "broker": f"{self.host}:{self._broker_port}",
+            "broker": f"{HOST}:{self._broker_port}",
             "link_listen": f"{self.host}:{self.link_port}",
             "strategy": self._strategy,
             "data_dir": str(self.directory / "data"),
@@ -76,8 +76,8 @@ class LabNode(Broker):
         lines = []
         for section, keys in sections.items():
             lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
-        for identifier, port in self._neighbours:
-            lines += ["[[neighbour]]", f'id = "{identifier}"', f'address = "{HOST}:{port}"']
+        for identifier, host, port in self._neighbours:
+            lines += ["[[neighbour]]", f'id = "{identifier}"', f'address = "{host}:{port}"']
         if self._taps:
             lines += ["[[tap]]", f"topics = {json.dumps(self._taps)}"]
         self.config_file.write_text("\n".join(lines) + "\n")
@@ -85,7 +85,7 @@ class LabNode(Broker):
 
     def dials(self, neighbour: str, port: int) -> None:
         """One more neighbour in the configuration, from the next start on."""
-        self._neighbours.append((neighbour, port))
+        self._neighbours.append((neighbour, HOST, port))
 
     def ready(self) -> bool:
         try:

@@ -147,10 +147,8 @@ class GatewayProcess:
             sites.append(KnownSite(site.name, plain(site.clients), monitor))
         random = Random(secrets.randbits(64))
         key = monitoring_key(self._key or secrets.token_bytes(32))  # without one nobody is spoken to
-        now = time.monotonic()
-        self._agent = GatewayAgent(
-            own.id, key, draw_boot(), controllers, sites, ProbeSettings(), random, self, now
-        )
+        probing, now = ProbeSettings(every=own.measure_every), time.monotonic()
+        self._agent = GatewayAgent(own.id, key, draw_boot(), controllers, sites, probing, random, self, now)
         self._port.serve_timed(self._agent)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:

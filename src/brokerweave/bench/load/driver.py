@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,10 +31,10 @@ from brokerweave.bench.folder import (
     kept_up,
 )
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
+from brokerweave.bench.load.process import LoadProcess
 from brokerweave.bench.load.sockets import machine_counts
 from brokerweave.bench.resources import Sampler
 from brokerweave.bench.scenario import Kill, Scenario
-from brokerweave.errors import Unavailable
 
 BUSY = 0.9
 """A worker that used more of a core than this may have been what limited the measurement, ..."""
@@ -104,7 +101,7 @@ def _measured(
     with _workers(plans) as workers:
         for worker in workers:
             worker.expect("ready", 120.0)
-        roles = {f"{LOAD}{each.plan.worker}": each.process.pid for each in workers}
+        roles = {f"{LOAD}{each.number}": each.process.pid for each in workers}
         sampler = Sampler({**target.processes, **roles})
         counts = machine_counts()
         begin = time.monotonic_ns() + int(_HEAD_START * 1e9)
@@ -167,69 +164,12 @@ class _Killer:
         self._thread.join()
 
 
-class _Worker:
-    """A worker process and the lines that it prints."""
-
-    def __init__(self, plan: WorkerPlan) -> None:
-        self.plan = plan
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "brokerweave.bench.load.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for us; we end it
-        )
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line)
-        self._lines.put("")
-
-    def tell(self, line: str) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # `expect` says how it ended
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
-
-    def expect(self, key: str, limit: float, other: Callable[[dict[str, Any]], None] | None = None) -> Any:
-        """The value of the next line with this key; other lines go to `other`."""
-        end = time.monotonic() + limit
-        while (left := end - time.monotonic()) > 0:
-            try:
-                text = self._lines.get(timeout=left)
-            except queue.Empty:
-                break
-            if not text:
-                raise Unavailable(f"load process {self.plan.worker} ended with {self.process.wait(10)}")
-            line = json.loads(text)
-            if "error" in line:
-                raise Unavailable(line["error"])
-            if key in line:
-                return line[key]
-            if other is not None:
-                other(line)
-        raise Unavailable(f"load process {self.plan.worker} was not {key} in {limit:g} s")
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait(10)
-        self._reader.join()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-
-
 @contextlib.contextmanager
-def _workers(plans: list[WorkerPlan]) -> Iterator[list[_Worker]]:
-    workers: list[_Worker] = []
+def _workers(plans: list[WorkerPlan]) -> Iterator[list[LoadProcess]]:
+    workers: list[LoadProcess] = []
     try:
         for plan in plans:
-            workers.append(_Worker(plan))
+            workers.append(LoadProcess(plan.worker))
             workers[-1].tell(json.dumps(plan.to_dict()))
         yield workers
     finally:
@@ -237,12 +177,14 @@ def _workers(plans: list[WorkerPlan]) -> Iterator[list[_Worker]]:
             worker.end()
 
 
-def _results(workers: list[_Worker], scenario: Scenario, begin: int, show: Progress) -> list[dict[str, Any]]:
+def _results(
+    workers: list[LoadProcess], scenario: Scenario, begin: int, show: Progress
+) -> list[dict[str, Any]]:
     limit = scenario.times.total + 60
     results = []
     for worker in workers:
 
-        def told(line: dict[str, Any], worker: _Worker = worker) -> None:
+        def told(line: dict[str, Any], worker: LoadProcess = worker) -> None:
             if worker is workers[0]:
                 seconds = (time.monotonic_ns() - begin) / 1e9
                 part = f"{line['sent']:,} sent, {line['received']:,} received by the first of {len(workers)}"

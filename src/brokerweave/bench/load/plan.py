@@ -56,6 +56,8 @@ class WorkerPlan:
     cool_down: float
     addresses: tuple[tuple[str, int], ...] = ()
     """Where a client that lost its connection may come back; none: it must not lose it."""
+    quiet: float | None = None
+    """Seconds without a delivery after which all have come; None: as is usual."""
 
     def interval_of(self, kind: int) -> float:
         return self.latency_interval if kind == L_CLIENT else self.interval

@@ -193,9 +193,12 @@ class Worker:
 
     def _drain(self) -> None:
         end = time.monotonic_ns() + int(_DRAIN * 1e9)
-        quiet = int((_QUIET_BACK if self._returning is not None else _QUIET) * 1e9)
+        usual = _QUIET_BACK if self._returning is not None else _QUIET
+        quiet = int((usual if self.plan.quiet is None else self.plan.quiet) * 1e9)
         self._last_arrival = time.monotonic_ns()
-        while (now := time.monotonic_ns()) < end and (self._backlogged or now - self._last_arrival < quiet):
+        while (now := time.monotonic_ns()) < end and (
+            (self._backlogged and quiet) or now - self._last_arrival < quiet
+        ):
             self._flush()
             self._welcome()
             self._receive(0.01)

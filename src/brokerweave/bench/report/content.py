@@ -12,7 +12,7 @@ from typing import Any
 from brokerweave.bench import compare, figures, trust
 from brokerweave.bench.figures import Distribution, Indexes, RunResult
 from brokerweave.bench.folder import MACHINE, Measurement, RunFolder, RunInfo
-from brokerweave.bench.report import pictures
+from brokerweave.bench.report import migration, pictures
 from brokerweave.bench.report.charts import number_text
 from brokerweave.bench.report.document import Chart, Document, Part, Section, Table, Text
 from brokerweave.bench.trust import DOUBTED, TrustVerdict
@@ -57,7 +57,10 @@ def one_run(reported: Reported) -> Document:
         sections.append(Section("Degradation", [_degradation(found)]))
     if run.kind == "compare":
         sections.insert(0, Section("Compared", [Table(compare.HEAD, compare.rows(found))]))
-    across = [_failure_row(reported, each) for each in found if each.measurement.events]
+    if run.kind == "migration":
+        sections[:0] = migration.sections(reported.folder, found)
+    shows_failures = run.kind != "migration"
+    across = [_failure_row(reported, each) for each in found if each.measurement.events and shows_failures]
     if across:
         sections.append(Section("Across failures", [Table(_FAILURE, across)]))
         sections.append(Section("Before, during and after", [_phases(found)]))

@@ -1,0 +1,166 @@
+"""`brokerweave bench migration`: clients that move between sites, in EMMA's eight events.
+
+Owns its arguments and what it prints. Must not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerweave.cli.output import console, help_text, progress, table
+from brokerweave.cli.running_commands import Json, print_json
+
+if TYPE_CHECKING:
+    from brokerweave.bench.folder import Measurement, RunFolder
+    from brokerweave.bench.migration.playing import PlayOptions
+    from brokerweave.bench.migration.scenario import MigrationScenario
+    from brokerweave.bench.report.document import Table
+
+_HELP = """Move clients between sites in three emulated regions, through EMMA's eight events.
+
+Real brokers, nodes, gateways and a controller, in regions that a relay keeps 20 and 80 ms apart (round trip).
+Two groups of gateways, each with a subscriber and seven publishers, and a global topic. A checker that knows
+only what was acknowledged and what arrived counts lost, doubled and disordered messages of each subscriber.
+--procedure both plays it with EMMA's own procedure and policy as well. Needs root on Linux. Exit code 1: a
+promise was broken.
+
+\b
+Examples:
+  brokerweave bench migration
+  brokerweave bench migration --qos 1 --procedure both
+  brokerweave bench report bench-runs/migration-...
+"""
+RATES = {0: 10.0, 1: 2.0, 2: 1.0}
+"""Messages a second of a publisher: the paper's, and what two cores can do with acknowledgements."""
+
+
+def register(bench: typer.Typer) -> None:
+    bench.command("migration", help=help_text(_HELP))(migration)
+
+
+def migration(
+    procedure: Annotated[
+        str, typer.Option(metavar="planned|emma|both", help="Ours, the paper's, or one after the other.")
+    ] = "planned",
+    qos: Annotated[int, typer.Option(min=0, max=2, help="Of publishers and subscribers.")] = 1,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=1, help="Messages a second of each publisher; default: 10, 2, 1 for QoS 0, 1, 2."),
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(metavar="short|paper", help="Phases, rounds and measurements: quick, or EMMA's.")
+    ] = "short",
+    phase: Annotated[
+        float | None, typer.Option(min=2, help="Seconds from one event to the next; default: as the preset.")
+    ] = None,
+    gateways: Annotated[int, typer.Option(min=1, max=100, help="Of each group.")] = 10,
+    policy: Annotated[
+        str, typer.Option(help="What decides with our procedure; EMMA's has Algorithm 1.")
+    ] = "steady",
+    end: Annotated[
+        str, typer.Option(metavar="sigterm|kill", help="How the site in us-east ends (event 8).")
+    ] = "sigterm",
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="The run's folder; default: a new one.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    from brokerweave.bench.migration.playing import PlayOptions
+    from brokerweave.bench.migration.procedures import PRESETS, Procedure
+    from brokerweave.bench.migration.scenario import eight_events
+
+    seconds, times = PRESETS[_one_of("--preset", preset, PRESETS)]
+    choices = {"planned": [Procedure.PLANNED], "emma": [Procedure.EMMA], "both": list(Procedure)}
+    scenario = eight_events(RATES[qos] if rate is None else rate, qos, phase or seconds, gateways)
+    kill = _one_of("--end", end, ("sigterm", "kill")) == "kill"
+    options = [
+        PlayOptions(each, times, policy if each is Procedure.PLANNED else "emma", kill)
+        for each in choices[_one_of("--procedure", procedure, choices)]
+    ]
+    return _play(scenario, options, to, as_json)
+
+
+def _play(scenario: MigrationScenario, options: list[PlayOptions], to: Path | None, as_json: bool) -> int:
+    from brokerweave.bench.migration import computing, promises
+    from brokerweave.bench.migration.playing import play
+    from brokerweave.bench.starting import alone, open_run
+    from brokerweave.cli.bench_commands import tell
+
+    described = {
+        **scenario.to_dict(),
+        "topics": scenario.topics,
+        "policies": {each.procedure.value: each.policy for each in options},
+        "end": "kill" if options[0].kill else "sigterm",
+    }
+    with alone(tell):
+        folder = open_run("migration", described, to)
+        done = [play(scenario, each, folder, tell) for each in options]
+    progress("")
+    found = [computing.compute(folder, each)[0] for each in done]
+    wrong = [said for each in found for said in promises.broken(each, killed=options[0].kill)]
+    cpu = [_cpu(folder, each) for each in done]
+    if as_json:
+        figures = [{**each.to_dict(), "cpu": used} for each, used in zip(found, cpu, strict=True)]
+        print_json({"folder": str(folder.path), "procedures": figures, "broken": wrong})
+    else:
+        _show([each.to_dict() for each in found], cpu)
+        console().print(f"kept in {folder.path}; `brokerweave bench report` makes a page of it")
+    for each in wrong:
+        typer.echo(f"brokerweave: {each}", err=True)
+    return 1 if wrong else 0
+
+
+def _cpu(folder: RunFolder, done: Measurement) -> dict[str, Any]:
+    """Cores that were busy on average, of all and by kind of process."""
+    import os
+
+    from brokerweave.bench import indexes
+    from brokerweave.bench.folder import LOAD, MACHINE, RECEIVES, RESOURCES, SENDS, read_log
+
+    logs = (read_log(folder.logs(done.id, schema), schema) for schema in (SENDS, RECEIVES, RESOURCES))
+    used: dict[str, float] = {}
+    for each in indexes.compute(done, *logs)[0].usage:
+        kind = "gateways" if each.role.startswith("gateways/") else each.role.rpartition("/")[2]
+        kind = "load" if each.role.startswith(LOAD) else kind
+        used[kind] = used.get(kind, 0.0) + each.cpu
+    cores = os.cpu_count() or 1
+    ours = sum(cpu for kind, cpu in used.items() if kind != MACHINE)
+    return {"cores": cores, "share": used.get(MACHINE, 0.0) / cores, "ours": ours / cores, "by": used}
+
+
+def _show(found: list[dict[str, Any]], cpu: list[dict[str, Any]]) -> None:
+    from brokerweave.bench.migration.promises import MOST_CPU
+    from brokerweave.bench.report import migration as reporting
+
+    console().print(reporting.REGIONS)
+    _print(reporting.side_by_side(found))
+    for each, used in zip(found, cpu, strict=True):
+        console().print(f"{each['name']}, event by event:")
+        _print(reporting.phase_table(each))
+        _print(reporting.site_table(each))
+        by = ", ".join(f"{kind} {cores:.2f}" for kind, cores in sorted(used["by"].items()))
+        console().print(
+            f"CPU: {used['share']:.0%} of {used['cores']} cores, {used['ours']:.0%} by this ({by})"
+        )
+        if used["share"] > MOST_CPU:
+            console().print(f"more than {MOST_CPU:.0%}: the machine is what was measured; lower --rate")
+    console().print("EMMA's paper has 0.43 % lost per subscriber (QoS 0).")
+
+
+def _print(made: Table) -> None:
+    shown = table(*made.head)
+    for row in made.rows:
+        shown.add_row(*row)
+    console().print(shown)
+
+
+def _one_of(flag: str, given: str, known: Any) -> str:
+    from brokerweave.config import nearest
+    from brokerweave.errors import ConfigError
+
+    if given not in known:
+        raise ConfigError(f"{flag}: {given!r} is not one of {', '.join(known)}{nearest(given, known)}")
+    return given
