@@ -204,14 +204,15 @@ class Claims:
         if claiming is None:
             return
         claiming.givers &= sites.live
-        others = sites.live - {self._host.node_id}
+        # Givers pass on what those send that are out of reach here, and perhaps not there.
+        others = (sites.remembered if claiming.givers else sites.live) - {self._host.node_id}
         if (
             not sites.ready()
             or not self.answered(home, others)
             or not self._hearing.all_know(others, claiming.version, claiming.positions)
         ):
             return
-        for giver in sorted(claiming.givers - claiming.released):
+        for giver in sorted((claiming.givers - claiming.released) & set(sites.linked())):
             claiming.released.add(giver)
             self._release(giver, home.client, home.record.generation)
         if not claiming.givers:

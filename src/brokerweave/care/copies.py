@@ -67,7 +67,7 @@ class Copies:
         """What the disk has of an earlier start of this node. It covers what is listed, and no more."""
         if len(part) == 2:
             held, _ = part
-            self.came(held.topic, held, ())
+            self.came(held.topic, held, {node for node, _ in self.homes})
             return
         life, entries, whole = part
         for each in entries:

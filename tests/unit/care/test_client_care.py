@@ -313,6 +313,38 @@ class TestAClientThatMoves:
         if homes(mesh) == ["p"]:
             assert b"here" in newer.payloads()
 
+    def test_gets_what_a_site_sends_that_reaches_only_its_old_one(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        away = next(name for name in "eph" if name != holder_of(mesh, "d"))
+        to = next(name for name in "eph" if name not in (holder_of(mesh, "d"), away))
+        mesh.cut(away, to)
+        mesh.advance(DEAD_SECONDS)
+        moved = Guest(mesh, to, "c")
+        moved.subscribe("t")
+        mesh.advance(1.0)
+        publisher = Guest(mesh, away, "publisher")
+        publisher.publish("t", b"1")
+        mesh.advance(1.0)
+        assert publisher.acknowledged() == [101]
+        assert moved.payloads() == [b"1"]
+        mesh.link(away, to)
+        mesh.advance(1.0)
+        assert care(mesh, "d").homes.get("c") is None
+
+    def test_is_let_go_by_its_old_site_when_that_is_in_reach_again(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        mesh.cut("e", "p")
+        Guest(mesh, "e", "c").subscribe("t")
+        mesh.settle()
+        mesh.cut("d", "e")
+        mesh.link("e", "p")
+        mesh.settle()
+        mesh.link("d", "e")
+        mesh.settle()
+        assert care(mesh, "d").homes.get("c") is None
+
 
 class TestAHolder:
     def test_that_was_out_of_reach_hears_afterwards_what_clients_have(self, mesh: Network) -> None:
