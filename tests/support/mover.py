@@ -100,11 +100,38 @@ class Mover:
         granted = after.subscribe(self._filters)  # at once
         assert before is not None
         await asyncio.wait_for(before.closed.wait(), LIMIT)
+        self._go_on(after)
+        await granted
+
+    @property
+    def lost(self) -> bool:
+        """Whether its connection ended."""
+        return self._connection is not None and self._connection.closed.is_set()
+
+    def in_flight(self) -> set[bytes]:
+        """What it published and nobody acknowledged."""
+        return {publish.payload for publish, _ in self._out.values()} | {
+            each.payload for each in self._waiting
+        }
+
+    async def come_back(self, port: int) -> None:
+        """Connect once more, after its connection ended, and subscribe again as clients do that do not trust
+        their session. Raises `OSError` if nobody takes it."""
+        before, self._moving = self._connection, True
+        assert before is not None
+        after = await self._dial(port, b"")
+        if after.resumed:
+            after.taken = before.taken
+        self._go_on(after)
+        if self._filters:
+            await after.subscribe(self._filters)
+
+    def _go_on(self, after: _Side) -> None:
+        """What has no acknowledgement goes again."""
         self._connection, self._moving = after, False
         for packet_id, (publish, released) in self._out.items():
             after.send(PubRel(packet_id) if released else replace(publish, dup=True, packet_id=packet_id))
         self._flush()
-        await granted
 
     def publish(self, topic: str, payload: bytes, qos: int) -> None:
         self._waiting.append(Publish(topic, payload, qos))
@@ -156,11 +183,12 @@ class _Side(asyncio.Protocol):
         self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.closed = asyncio.Event()
         self.resumed = False
+        self.taken: set[int] = set()
+        """QoS 2 deliveries that wait for their PUBREL."""
         self._owner = owner
         self._version = version
         self._number = number
         self._scanner = Scanner(_EVERY_TYPE, 1 << 20)
-        self._taken: set[int] = set()
         self._granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -198,7 +226,7 @@ class _Side(asyncio.Protocol):
             case Publish():
                 self._delivered(packet)
             case PubRel():
-                self._taken.discard(packet.packet_id)
+                self.taken.discard(packet.packet_id)
                 self.send(PubComp(packet.packet_id))
             case PubAck() | PubComp():
                 self._owner.acknowledged(packet)
@@ -211,7 +239,7 @@ class _Side(asyncio.Protocol):
             self.send(PubAck(packet.packet_id))
         elif packet.qos == 2:
             self.send(PubRec(packet.packet_id))
-            if packet.packet_id in self._taken:
+            if packet.packet_id in self.taken:
                 return
-            self._taken.add(packet.packet_id)
+            self.taken.add(packet.packet_id)
         self._owner.delivered(packet, self._number)
