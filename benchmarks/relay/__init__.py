@@ -1,1 +1,1 @@
-"""What a node costs between clients and their broker, beside HAProxy and beside no relay at all."""
+"""What a node or a gateway costs between clients and their broker, beside HAProxy and beside no relay."""

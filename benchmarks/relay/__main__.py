@@ -1,4 +1,4 @@
-"""`python -m benchmarks.relay`: Mosquitto alone, HAProxy before it, a node before it; side by side.
+"""`python -m benchmarks.relay`: Mosquitto alone, and HAProxy, a node or a gateway before it; side by side.
 
 Owns the order of the runs and the command line. The ways take turns in every round, so that a noisy machine
 disturbs all alike. Two parts: the steady load (CPU for each message, latency), and the highest rate that

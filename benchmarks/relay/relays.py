@@ -1,4 +1,4 @@
-"""The relay under test as a child process on loopback: a node, as it is installed.
+"""The relays under test as child processes on loopback, as they are installed: a node, and a gateway.
 
 Owns its command line; how processes are kept is the lab's affair.
 """
@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from brokerweave.config import BrokerAddress
+from brokerweave.config import Address, BrokerAddress
 from brokerweave.lab.broker import HOST, Broker, first_line, free_port
 
 
@@ -43,6 +43,29 @@ class Node(Broker):
         for tap in self.taps:
             command += ["--tap", tap]
         return command
+
+
+class Gateway(Broker):
+    """A brokerweave gateway whose only site is a bare broker."""
+
+    name = "gateway"
+
+    def __init__(self, broker: Address) -> None:
+        super().__init__()
+        self._broker = broker
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return Node.missing()
+
+    @property
+    def version(self) -> str:
+        return first_line(*(_brokerweave() or ["brokerweave"]), "--version")
+
+    def command(self) -> list[str]:
+        command = [*(_brokerweave() or ["brokerweave"]), "gateway", "--id", f"bench-{self.port}"]
+        command += ["--admin-socket", str(self.directory / "admin.sock")]
+        return [*command, "--listen", f"{HOST}:{self.port}", "--site", f"only={self._broker}"]
 
 
 def _brokerweave() -> list[str] | None:

@@ -9,7 +9,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.relay.measure import Sample, Spread
-from benchmarks.relay.scene import ALONE, HAPROXY, NODE, NODE_BY_SOCKET, NODE_RECORDING, NODE_WITHOUT_LINK
+from benchmarks.relay.scene import (
+    ALONE,
+    GATEWAY,
+    HAPROXY,
+    NODE,
+    NODE_BY_SOCKET,
+    NODE_RECORDING,
+    NODE_WITHOUT_LINK,
+)
 
 Steady = dict[str, list[Sample]]
 Limits = dict[str, list[float]]
@@ -46,6 +54,9 @@ def targets(steady: Steady, limits: Limits) -> list[Target]:
             Target("CPU/message, node / haproxy", ratio(steady, NODE, HAPROXY, _relay_us).median, 1.5),
             Target("median latency, node / haproxy", ratio(steady, NODE, HAPROXY, _median).median, 2.0),
         ]
+    if GATEWAY in steady and HAPROXY in steady:
+        cost = ratio(steady, GATEWAY, HAPROXY, _relay_us).median
+        found.append(Target("CPU/message, gateway / haproxy", cost, 1.2))
     if NODE_RECORDING in steady and NODE_WITHOUT_LINK in steady:
         cost = ratio(steady, NODE_RECORDING, NODE_WITHOUT_LINK, _relay_us).median
         found.append(Target("CPU/message, recording / not", cost, 1.15))

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks.relay.relays import Node
+from benchmarks.relay.relays import Gateway, Node
 from brokerweave import lab
 from brokerweave.config import Address
 from brokerweave.lab.broker import Broker
@@ -21,6 +21,8 @@ NODE = "node"
 NODE_WITHOUT_LINK = "node, no neighbour"
 NODE_BY_SOCKET = "node, unix socket"
 """As the one without a neighbour, but it reaches the broker by a Unix socket."""
+GATEWAY = "gateway"
+"""With the broker itself as its only site, and nothing that moves."""
 NODE_RECORDING = "node, recording"
 """As the one without a neighbour, but every publication goes to its edge log."""
 
@@ -71,6 +73,8 @@ def scene(recording: bool = False) -> Iterator[Scene]:
             ways.append(Way(NODE_WITHOUT_LINK, lonely.port, lonely.pid))
             by_socket = start(Node("by-socket", broker.socket))
             ways.append(Way(NODE_BY_SOCKET, by_socket.port, by_socket.pid))
+            gateway = start(Gateway(_address(broker)))
+            ways.append(Way(GATEWAY, gateway.port, gateway.pid))
             if recording:
                 tapped = Node("recording", _address(broker))
                 tapped.taps = ("#",)
