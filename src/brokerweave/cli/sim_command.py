@@ -53,7 +53,7 @@ def sim(
         typer.Option(
             help="What may go wrong: all, none, or names separated by commas: delay, cut, partition, kill, "
             "stop, disk-loss, broker, slow, queues, disk, skew, neighbours, churn, roam, late, link; and "
-            "split and move, which all leaves out: all,move."
+            "split, move, gateway and gateway-deaths, which all leaves out: all,gateway."
         ),
     ] = "all",
     seeds: Annotated[int, typer.Option(help="How many runs.", min=1)] = 100,
@@ -117,13 +117,13 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: str, cycles: str) -> SimOptions:
     from brokerweave.sim.run import SimOptions
-    from brokerweave.sim.schedule import FAULTS, MOVE, SPLIT
+    from brokerweave.sim.schedule import BESIDES, FAULTS
 
     groups = {"all": FAULTS, "none": ()}
     names = [name for each in faults.split(",") for name in groups.get(each, (each,)) if name]
     for name in names:
-        if name not in (*FAULTS, SPLIT, MOVE):
-            known = ", ".join((*FAULTS, SPLIT, MOVE))
+        if name not in (*FAULTS, *BESIDES):
+            known = ", ".join((*FAULTS, *BESIDES))
             raise ConfigError(f"--faults does not know {name!r}; known are all, none, {known}")
     if cycles not in ("stand-by", "none"):
         raise ConfigError(f"--cycles should be stand-by or none; not {cycles!r}")

@@ -90,6 +90,8 @@ class GatewayCore(Generic[E]):
         self.clients: dict[E, str] = {}
         """With their names; empty until they have a site."""
         self.named: dict[str, E] = {}
+        self._sites: dict[E, str] = {}
+        """Where they are, or were last."""
         self.tasks = MoveTasks(rules.at_once, self._begin, self._task_ended)
         self.sessions = LeftSessions(host.clear, lambda: self._count("sessions_not_cleared"))
         self._host = host
@@ -109,9 +111,9 @@ class GatewayCore(Generic[E]):
     def gone(self, client: E) -> None:
         """Its tunnel ended."""
         self._search.over(client)
-        name = self.clients.pop(client, "")
+        name, site = self.clients.pop(client, ""), self._sites.pop(client, "")
         if name:
-            self.sessions.gone(client.tunnel)
+            self.sessions.gone(client.tunnel, site)
             if self.named.get(name) is client:
                 del self.named[name]
                 self._host.client_gone(name)
@@ -126,6 +128,7 @@ class GatewayCore(Generic[E]):
             self.sessions.came(client.tunnel)
         else:
             self._count("site_changes")
+        self._sites[client] = site
         self._host.client_at(name, site)
 
     # Connections to sites; of `SearchHost`, too
@@ -137,7 +140,9 @@ class GatewayCore(Generic[E]):
         return self._host.call_later(seconds, callback)
 
     def place(self, client: E, done: Callable[[tuple[str, ...]], None]) -> None:
-        self._host.place(client, done)
+        connect = client.tunnel.connect
+        name = connect.client_id if connect is not None else ""
+        self._host.place(client, lambda sites: done(self.sessions.at_first(name, sites)))
 
     def dial(self, client: E, site: str) -> None:
         """Connect there, when nothing of the client's is left there that would come late: MQTT 5 says that in

@@ -1,6 +1,6 @@
-"""What clients leave: subscriptions of those that are away, and sessions at sites that are to end.
+"""What clients leave: sessions of those that are away, with their subscriptions, and those that are to end.
 
-Invariants: of a client that comes back with a session, what it wants is known if it left from here; no
+Invariants: a client that left a session from here comes back to its site, and what it wants is known; no
 connection of a client is opened at a site while another one ends its session there, which would take it over;
 what is remembered is bounded. Must not know: how a session is ended.
 """
@@ -15,7 +15,8 @@ from brokerweave.mqtt.packets import Connect, Subscription
 from brokerweave.mqtt.properties import Properties, Property, get_int
 
 MOST_SESSIONS = 10_000
-"""Of clients that are away, whose subscriptions are remembered."""
+"""Of clients that are away, that are remembered."""
+_Granted = dict[str, tuple[Subscription, Properties]]
 ClearSite = Callable[[str, Connect, Callable[[bool], None]], None]
 
 
@@ -25,7 +26,8 @@ class LeftSessions:
         bounded time whether that worked."""
         self._clear = clear
         self._not_cleared = not_cleared
-        self._wanted: OrderedDict[str, dict[str, tuple[Subscription, Properties]]] = OrderedDict()
+        self._left: OrderedDict[str, tuple[str, _Granted | None]] = OrderedDict()
+        """By client: the site of its session, and what it wants, if that is known."""
         self._clearing: dict[tuple[str, str], list[Callable[[], None]]] = {}
         """By site and client: what waits for the end."""
 
@@ -33,17 +35,24 @@ class LeftSessions:
         """A client was accepted by its first site."""
         assert tunnel.connect is not None
         assert tunnel.connack is not None
-        known = self._wanted.pop(tunnel.connect.client_id, None)
+        _, known = self._left.pop(tunnel.connect.client_id, ("", None))
         if tunnel.connack.session_present:
             tunnel.session_known = known is not None
             tunnel.wanted.granted.update(known or {})
 
-    def gone(self, tunnel: Tunnel) -> None:
+    def gone(self, tunnel: Tunnel, site: str) -> None:
         connect = tunnel.connect
-        if connect is not None and is_persistent(connect) and tunnel.session_known:
-            self._wanted[connect.client_id] = tunnel.wanted.granted
-            if len(self._wanted) > MOST_SESSIONS:
-                self._wanted.popitem(last=False)
+        if connect is not None and is_persistent(connect):
+            known = tunnel.wanted.granted if tunnel.session_known else None
+            self._left[connect.client_id] = site, known
+            if len(self._left) > MOST_SESSIONS:
+                self._left.popitem(last=False)
+
+    def at_first(self, client: str, sites: tuple[str, ...]) -> tuple[str, ...]:
+        """Where to look for a site for a client that comes: where its session is, before all others. If the
+        client went elsewhere, that would stay, and its broker would queue for it."""
+        site, _ = self._left.get(client, ("", None))
+        return (site, *(each for each in sites if each != site)) if site in sites else sites
 
     def end(self, site: str, connect: Connect) -> None:
         """A client has left a session there."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from brokerweave.sim.gateways.faults import strike
 from brokerweave.sim.schedule import Action
 from brokerweave.sim.world import START, Killed
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 LONGEST = 12.0
 """Seconds: no fault lasts longer."""
-_LINK_FAULTS = ("delay", "cut", "partition", "split", "move", "link")
+_LINK_FAULTS = ("delay", "cut", "partition", "split", "move", "link", "unplug")
 _FAULTS = frozenset((*_LINK_FAULTS, "kill", "stop", "broker", "freeze", "disk", "skew", "site"))
 
 
@@ -56,6 +57,8 @@ class Actor:
             node.disk.failing = False
             node.host.thaw()
             self._start(name)
+        if self._sim.region is not None:
+            self._sim.region.heal()
         for client in self._sim.clients.values():
             client.arrive()
 
@@ -88,6 +91,19 @@ class Actor:
     def _do_delete(self, client: str, topic: str, qos: int) -> None:
         self._sim.clients[client].delete(topic, qos)
 
+    # Gateways
+
+    def _do_order(self, client: str, site: str, via: str) -> None:
+        if self._sim.region is not None:
+            self._sim.region.order(client, site, via)
+
+    def _do_strike(self, client: str, what: str, down: float) -> None:
+        strike(self._sim, self, client, what, down)
+
+    def _do_unplug(self, gateway: str, site: str) -> None:
+        """All connections of a gateway to a site break."""
+        self._sim.network.wire(gateway, site).cut()
+
     # The network
 
     def _do_delay(self, one: str, other: str, delay: float, jitter: float, rate: float, lasts: float) -> None:
@@ -105,7 +121,7 @@ class Actor:
         else:
             for client in self._sim.clients.values():
                 if client.site == name:
-                    network.wire(name, client.name).cut()
+                    network.wire(name, client.gateway or client.name).cut()
 
     def _do_partition(self, name: str, lasts: float) -> None:
         self._do_split(name, lasts)

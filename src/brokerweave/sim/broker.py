@@ -266,10 +266,14 @@ class ModelBroker:
             connection.send(message)
 
     def _subscribe(self, connection: ModelConnection, session: ModelSession, packet: Subscribe) -> None:
+        known = set(session.filters)
         for subscription in packet.subscriptions:
             session.filters[subscription.topic_filter] = subscription.qos
         connection.send(SubAck(packet.packet_id, tuple(s.qos for s in packet.subscriptions)))
         for subscription in packet.subscriptions:
+            handling = subscription.retain_handling  # [MQTT-3.3.1-9] to [MQTT-3.3.1-11]
+            if handling == 2 or (handling == 1 and subscription.topic_filter in known):
+                continue
             for topic, message in list(self.retained.items()):
                 if matches(subscription.topic_filter, topic):
                     qos = min(subscription.qos, message.qos)

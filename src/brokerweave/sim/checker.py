@@ -10,6 +10,7 @@ made.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 
 from brokerweave.links.run import Run
@@ -284,6 +285,8 @@ class Checker:
         self._sessions.over(client, "its broker forgot its session")
 
     # The subscriber
+
+    def asking(self, client: ModelClient, filters: Iterable[str]) -> None: ...
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
         self._order.granted(client, topic_filter)

@@ -10,7 +10,7 @@ beyond the port it connects to, what is promised.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -69,6 +69,8 @@ class Observer(Protocol):
 
     def delivered(self, client: ModelClient, message: Publish) -> None: ...
 
+    def asking(self, client: ModelClient, filters: Iterable[str]) -> None: ...
+
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None: ...
 
     def unsubscribing(self, client: ModelClient, topic_filter: str) -> None: ...
@@ -118,10 +120,12 @@ class ModelClient:
         self.connected = False
         self.balance: Callable[[ModelClient], str] = lambda client: client.site
         """Which site it is to come back to."""
+        self.gateway = ""
+        """Where it connects instead, if it is behind one: then that knows its site."""
         self._was = site
         """The site of its last session."""
         self._network = network
-        self._observer = observer
+        self.observer = observer
         self._will_topic = will_topic
         self._will_delay = will_delay
         self._equal = equal
@@ -168,7 +172,7 @@ class ModelClient:
         self._offer(topic, payload, qos, retain)
 
     def _offer(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
-        self._observer.made(self, payload, topic, qos, retain)
+        self.observer.made(self, payload, topic, qos, retain)
         self._waiting.append(Publish(topic, payload, qos, retain))
         self._flush()
 
@@ -181,7 +185,7 @@ class ModelClient:
     def unsubscribe(self, topic_filter: str) -> None:
         if self.wanted.pop(topic_filter, None) is None:
             return
-        self._observer.unsubscribing(self, topic_filter)
+        self.observer.unsubscribing(self, topic_filter)
         self._unwanted[topic_filter] = 0
         if self.connected:
             self._withdraw(topic_filter)
@@ -197,7 +201,7 @@ class ModelClient:
         self.online = False
         self._give_up_move()
         if self._connection is not None:
-            self._observer.said_goodbye(self)
+            self.observer.said_goodbye(self)
             end = self._connection.end
             end.write(_GOODBYE)
             end.marks.append((end.written, self.will_payload()))
@@ -226,8 +230,10 @@ class ModelClient:
     def _connect(self) -> None:
         if not self.online or self._connection is not None:
             return
-        self.site = self.balance(self)
-        self._network.connect(self.host, self.site, self._made_connection, self._retry)
+        if not self.gateway:
+            self.site = self.balance(self)
+        port = self.gateway or self.site
+        self._network.connect(self.host, port, self._made_connection, self._retry)
 
     def _retry(self) -> None:
         self.host.later(_RETRY * (0.5 + self._random.random()), self._connect)
@@ -244,7 +250,7 @@ class ModelClient:
         will = None
         if self._will_topic is not None:
             payload = connection.will
-            self._observer.made(self, payload, self._will_topic, 1, False)
+            self.observer.made(self, payload, self._will_topic, 1, False)
             will_properties: Properties = ()
             if self._will_delay:
                 will_properties = ((Property.WILL_DELAY_INTERVAL, self._will_delay),)
@@ -281,7 +287,7 @@ class ModelClient:
         self._connection = None
         if self.connected:
             self.connected = False
-            self._observer.disconnected(self)
+            self.observer.disconnected(self)
         self._asked.clear()
         if self.online:
             self._retry()
@@ -290,7 +296,7 @@ class ModelClient:
 
     def move(self, site: str) -> None:
         """Connect to another site, and answer at this one until its node ends the connection."""
-        if not self.connected or self._next is not None or site == self.site:
+        if not self.connected or self._next is not None or site == self.site or self.gateway:
             return
         was = self._connection
 
@@ -309,6 +315,7 @@ class ModelClient:
         elif self.wanted:  # at once, as somebody would who knows nothing of other sites
             self._last_id = self._last_id % 0xFFFF + 1
             connection.asked = {self._last_id: dict(self.wanted)}
+            self.observer.asking(self, self.wanted)
             subscriptions = tuple(Subscription(f, qos) for f, qos in self.wanted.items())
             connection.end.write(codec.encode(Subscribe(self._last_id, subscriptions), self.version))
 
@@ -319,7 +326,7 @@ class ModelClient:
         assert new is not None
         if self.connected:
             self.connected = False
-            self._observer.moved(self, new.since, old.will)
+            self.observer.moved(self, new.since, old.will)
         self._connection, self.site, self._asked = new, new.site, new.asked
         old.end.abort()
         if new.connack is not None:
@@ -354,7 +361,7 @@ class ModelClient:
                 out = self._out.get(packet.packet_id)
                 if out is not None:
                     out.released = True
-                    self._observer.acknowledged(out.message.payload)
+                    self.observer.acknowledged(out.message.payload)
                 self._send(PubRel(packet.packet_id))
             case PubComp():
                 self._out.pop(packet.packet_id, None)
@@ -364,7 +371,7 @@ class ModelClient:
             case SubAck():
                 for topic_filter, qos in self._asked.pop(packet.packet_id, {}).items():
                     if self.wanted.get(topic_filter) == qos:
-                        self._observer.granted(self, topic_filter, qos)
+                        self.observer.granted(self, topic_filter, qos)
             case UnsubAck():
                 self._unwanted = {f: n for f, n in self._unwanted.items() if n != packet.packet_id}
             case Disconnect():
@@ -381,11 +388,11 @@ class ModelClient:
             self._connection.end.close()
             return
         self.connected = True
-        self._observer.welcomed(self, packet.session_present)
+        self.observer.welcomed(self, packet.session_present)
         before, self._delayed = self._delayed[:-1], self._delayed[-1:]
         if packet.session_present:
             for payload in before:
-                self._observer.will_cancelled(payload)
+                self.observer.will_cancelled(payload)
         else:
             self._taken.clear()
             # At another site of a mesh what it sends again is known there.
@@ -396,7 +403,7 @@ class ModelClient:
             if out.released:
                 self._send(PubRel(packet_id))
             else:
-                self._observer.resent(out.message.payload)
+                self.observer.resent(out.message.payload)
                 self._publish_now(out.message, packet_id, dup=True)
         if self.wanted:
             self._ask(dict(self.wanted))
@@ -407,6 +414,7 @@ class ModelClient:
     def _ask(self, filters: dict[str, int]) -> None:
         self._last_id = self._last_id % 0xFFFF + 1
         self._asked[self._last_id] = filters
+        self.observer.asking(self, filters)
         self._send(Subscribe(self._last_id, tuple(Subscription(f, qos) for f, qos in filters.items())))
 
     def _withdraw(self, topic_filter: str) -> None:
@@ -427,7 +435,7 @@ class ModelClient:
         if self._equal and message.payload and not message.retain:
             said: Properties = ((Property.USER_PROPERTY, (_IDENTITY, message.payload.decode())),)
             packet = replace(packet, payload=_EQUAL, properties=said)
-        self._observer.sent(self, message.payload)
+        self.observer.sent(self, message.payload)
         self._send(packet)
         if self._connection is not None:
             end = self._connection.end
@@ -436,7 +444,7 @@ class ModelClient:
     def _done(self, packet_id: int) -> None:
         out = self._out.pop(packet_id, None)
         if out is not None:
-            self._observer.acknowledged(out.message.payload)
+            self.observer.acknowledged(out.message.payload)
 
     def _delivered(self, packet: Publish) -> None:
         if packet.qos == 2:
@@ -446,7 +454,7 @@ class ModelClient:
             self._taken.add(packet.packet_id)
         elif packet.qos == 1:
             self._send(PubAck(packet.packet_id))
-        self._observer.delivered(self, replace(packet, payload=identity(packet)))
+        self.observer.delivered(self, replace(packet, payload=identity(packet)))
 
     def _send(self, packet: Packet) -> None:
         if self._connection is not None:

@@ -104,6 +104,14 @@ class PipeEnd(Mortal):
     def writable(self) -> bool:
         return self.in_flight < BUFFER
 
+    @property
+    def broken(self) -> bool:
+        return self.closed or self.severed
+
+    def was_read(self, written: int) -> bool:
+        """Whether the peer has read so many bytes."""
+        return self.peer.read >= written
+
     def attach(self, handler: Handler) -> None:
         """From here on somebody reads; the end may have come before that."""
         if self._told:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim.checker import INJECTOR
 from brokerweave.sim.expected_any_way import way
-from brokerweave.sim.schedule import MOVE, TOPICS
+from brokerweave.sim.schedule import PLANNED, TOPICS
 from brokerweave.sim.ways import find
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def unrest(simulation: Simulation) -> str:
     found = _links(simulation) or _queues(simulation) or _clients(simulation)
     if simulation.view is None:
         found = found or _interest(simulation)
+    if not found and simulation.region is not None:
+        found = simulation.region.unsettled()
     if not found and simulation.options.promises.retained:
         found = _retained(simulation)
     return found
@@ -57,7 +59,8 @@ def left_behind(simulation: Simulation) -> str:
 def _may_have_left(simulation: Simulation, client: str, site: str) -> bool:
     """Whether a session stays that its client left as planned, while its site was out of reach, or its broker
     down (row "session" of docs/guarantees.md)."""
-    amid_faults = simulation.options.faults > {MOVE}
+    faults = simulation.options.faults
+    amid_faults = bool(faults & PLANNED and faults - PLANNED)
     return amid_faults and simulation.clients[client].site != site
 
 

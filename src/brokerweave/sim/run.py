@@ -28,6 +28,8 @@ from brokerweave.sim.expected_any_way import ExpectedAnyWay
 from brokerweave.sim.expected_by_members import ExpectedByMembers
 from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts
+from brokerweave.sim.gateways import faults as gateway_faults
+from brokerweave.sim.gateways.region import GatewayRegion
 from brokerweave.sim.linking import Socket
 from brokerweave.sim.member import ClusterNetwork, SimMember
 from brokerweave.sim.node import KEY, NodeOptions, SimNode
@@ -207,10 +209,20 @@ class Simulation:
             for plan in plans
         }
         self.plans = plans
+        self.region: GatewayRegion | None = None
+        """Gateways, where there are any."""
+        if self.view is not None and options.faults & {schedule.GATEWAY, schedule.GATEWAY_DEATHS}:
+            self.region = GatewayRegion(world, self.network, self.view.history, self.names, self._is_well)
+            for client in self.clients.values():
+                if self.region.is_behind():
+                    self.region.takes(client)
         if cares:
             for client in self.clients.values():
                 client.balance = self._balance
                 client.header = self._header
+
+    def _is_well(self, site: str) -> bool:
+        return site not in self.gone and self.nodes[site].up and self.brokers[site].host.up
 
     def _sent_by_broker(self, site: str, client: str) -> set[bytes]:
         session = self.brokers[site].sessions.get(client)
@@ -220,7 +232,7 @@ class Simulation:
         """As a balancer does that knows which sites are well."""
         if client.site not in self.gone:
             return client.site
-        well = [n for n in self.names if n not in self.gone and self.nodes[n].up and self.brokers[n].host.up]
+        well = [name for name in self.names if self._is_well(name)]
         return self.world.random(f"balance/{client.name}/{self.world.now}").choice(well or [client.site])
 
     def _header(self, client: ModelClient, site: str) -> bytes:
@@ -352,7 +364,10 @@ def plan(seed: int, options: SimOptions) -> list[Action]:
         actions = [action for action in actions if action.kind != "move"]
     if traits.keeps_for_absent and schedule.MOVE in options.faults:
         actions += schedule.planned_moves(world.random("moves"), names, clients, options.duration)
-    if traits.keeps_for_absent and options.faults - {schedule.MOVE}:
+    if traits.keeps_for_absent and options.faults & {schedule.GATEWAY, schedule.GATEWAY_DEATHS}:
+        deadly, random = schedule.GATEWAY_DEATHS in options.faults, world.random("orders")
+        actions += gateway_faults.orders(random, names, clients, options.duration, deadly)
+    if traits.keeps_for_absent and options.faults - {*schedule.PLANNED, schedule.GATEWAY_DEATHS}:
         copies, random = kept_copies(seed), world.random("deaths")
         actions += schedule.site_deaths(random, names, copies, options.duration)
     splits = world.random("splits")
@@ -389,6 +404,7 @@ def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> 
         **simulation.facts.counts,
         **sum((node.moves for node in simulation.nodes.values()), Counter()),
         **(simulation.view.counts() if simulation.view is not None else {}),
+        **(simulation.region.counts if simulation.region is not None else {}),
         **({} if simulation.view is not None else _expectations(simulation)),
         "events": simulation.world.events,
     }
@@ -410,6 +426,9 @@ def play(simulation: Simulation, actions: list[Action]) -> None:
 
     world.later(LOOK_SECONDS, look)
     world.checks = [node.check for node in simulation.nodes.values()]
+    if simulation.region is not None:
+        simulation.region.start()
+        world.checks.append(simulation.region.check)
     world.run(simulation.options.duration)
     actor.heal()
     _wait(simulation, "did not come to rest", REST_BOUND * simulation.patience, lambda: unrest(simulation))
@@ -423,6 +442,8 @@ def _check(simulation: Simulation) -> None:
     if simulation.view is None:
         _check_expected(simulation)
         return
+    if simulation.region is not None:
+        simulation.region.judge()
     broken = simulation.view.judge(simulation.facts.allowances)
     if broken:
         raise Broken(broken[0] + (f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""))

@@ -35,6 +35,13 @@ SPLIT = "split"
 MOVE = "move"
 """The same: clients that move from site to site as planned, in a mesh."""
 
+GATEWAY, GATEWAY_DEATHS = "gateway", "gateway-deaths"
+"""The same: clients of a mesh that gateways move; and what dies or breaks in the middle of such a move."""
+
+BESIDES = (SPLIT, MOVE, GATEWAY, GATEWAY_DEATHS)
+PLANNED = frozenset((MOVE, GATEWAY))
+"""With these alone no site dies, and nothing breaks."""
+
 TOPICS = ("a", "b", "a/b", "a/c", "b/c", "a/b/c")
 FILTERS = ("#", "a/#", "a/+", "+/c", "+", "a/b", "b/c", "b", "a/b/c")
 CLIENTS_PER_NODE = 2

@@ -248,9 +248,15 @@ def test_a_client_that_comes_back_to_its_session_has_the_subscriptions_that_it_l
     assert client.tunnel.link is not None
     client.says(Subscribe(1, (Subscription("t", 1),)))
     client.tunnel.from_site(client.tunnel.link, codec.encode(SubAck(1, (1,)), 4))
+    gateway.core.move(client, "b", None)
+    link = client.tunnel.link
+    gateway.answers()
+    gateway.core.site_lost(client, link)  # it has drained
+    assert gateway.where == {"c": "b"}
     client.tunnel.client_gone()
     again = gateway.comes("c", clean=False)
     gateway.answers(ConnAck(0, True))
+    assert gateway.where == {"c": "b"}
     assert list(again.tunnel.wanted.granted) == ["t"]
     assert again.tunnel.fixed == ""
     stranger = gateway.comes("d", clean=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -34,6 +35,8 @@ class Observer:
 
     def delivered(self, client: ModelClient, message: Publish) -> None:
         self.got.setdefault(client.name, Counter())[message.payload] += 1
+
+    def asking(self, client: ModelClient, filters: Iterable[str]) -> None: ...
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
         self.grants += 1

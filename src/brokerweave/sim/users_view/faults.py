@@ -98,6 +98,8 @@ class FaultLog:
             case "partition" | "split":
                 half = tuple(name.split("+"))
                 self._between(half, tuple(site for site in self.sites if site not in half), kind, lasts)
+            case "unplug":
+                self._trouble(kind, {name, str(arguments[1])}, 0.0)
             case "link":
                 self._between((name,), (str(arguments[1]),), kind, lasts)
             case "freeze" | "disk" | "skew":

@@ -8,14 +8,27 @@ what is promised.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
+from typing import Protocol
 
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.pipes import PipeEnd
+
+
+class WayOut(Protocol):
+    """From a client to the node of its site; a `PipeEnd` is one."""
+
+    @property
+    def written(self) -> int: ...
+
+    @property
+    def broken(self) -> bool: ...
+
+    def was_read(self, written: int) -> bool:
+        """Whether the node has read what was written by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +71,7 @@ class Connection:
     """From CONNACK to its end."""
 
     site: str
-    end: PipeEnd
+    end: WayOut
     since: float
     resumed: bool
     until: float = inf
@@ -90,7 +103,7 @@ class Receipt:
     @property
     def was_read(self) -> bool:
         """Whether the node has read the answer."""
-        return self.connection.end.peer.read >= self.answered
+        return self.connection.end.was_read(self.answered)
 
 
 @dataclass(slots=True, eq=False)
@@ -120,10 +133,16 @@ class History:
         self.wants: defaultdict[str, list[Want]] = defaultdict(list)
         self.granted_at: defaultdict[str, list[float]] = defaultdict(list)
         """When a client got a SUBACK."""
-        self.goodbyes: dict[bytes, tuple[float, PipeEnd, int]] = {}
+        self.goodbyes: dict[bytes, tuple[float, WayOut, int]] = {}
         """By will: when the client took leave, and the bytes that it had written by then."""
         self.moved_from: dict[bytes, float] = {}
         """By will: when the client had moved as planned, and nothing else had happened."""
+        self.will_free: dict[bytes, float] = {}
+        """By will: since when its client's connection, or that of its gateway, may have ended."""
+        self.retained: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+        """By client: when it got a message that was stored, and on which topic."""
+        self.asked: defaultdict[str, list[tuple[float, frozenset[str]]]] = defaultdict(list)
+        """By client: when it subscribed to what."""
         self.disturbed: Callable[[float], bool] = lambda since: False
         """Whether anything was broken since."""
         self.cancelled: dict[bytes, float] = {}
@@ -154,8 +173,11 @@ class History:
             self.sent(client, payload)
 
     def sent(self, client: ModelClient, payload: bytes) -> None:
+        self.sent_to(client.site, payload)
+
+    def sent_to(self, site: str, payload: bytes) -> None:
+        """A client, or its gateway, wrote it to a node."""
         if payload:
-            site = client.site
             self.publications[payload].sent.append(Sending(self.now(), site, self.ready(site)))
 
     def resent(self, payload: bytes) -> None: ...
@@ -172,6 +194,9 @@ class History:
         self.persistent[client.name] = client.persistent
         self.connections[client.name].append(Connection(client.site, client.end, self.now(), resumed))
 
+    def asking(self, client: ModelClient, filters: Iterable[str]) -> None:
+        self.asked[client.name].append((self.now(), frozenset(filters)))
+
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
         self.granted_at[client.name].append(self.now())
         if not any(want.topic_filter == topic_filter for want in self.open_wants(client.name)):
@@ -182,15 +207,18 @@ class History:
             if want.topic_filter == topic_filter:
                 want.until = self.now()
 
-    def delivered(self, client: ModelClient, message: Publish) -> None:
+    def delivered(self, client: ModelClient, message: Publish, through: Connection | None = None) -> None:
+        """`through`: what it came through, if that is not the client's last connection."""
         payload = message.payload
         self.arrived += 1
         if message.retain or not payload:
+            if message.retain and not message.dup:
+                self.retained[client.name].append((self.now(), message.topic))
             return  # stored at the broker, given to a new subscriber: nobody was promised when
         if payload not in self.publications:
             self.unknown.append(f"{client.name} got {payload!r}, which nobody published")
             return
-        connection = self.connections[client.name][-1]
+        connection = through or self.connections[client.name][-1]
         receipt = Receipt(payload, self.now(), message.qos, message.dup, connection, connection.end.written)
         publication = self.publications[payload]
         publication.first = min(publication.first, self.now())
@@ -217,13 +245,23 @@ class History:
 
     def said_goodbye(self, client: ModelClient) -> None:
         """Called before it says so."""
-        if client.end is not None:
-            self.goodbyes[client.will_payload()] = (self.now(), client.end, client.end.written + 1)
+        self.goodbye(client, client.end)
+
+    def goodbye(self, client: ModelClient, end: WayOut | None) -> None:
+        if end is not None:
+            self.goodbyes[client.will_payload()] = (self.now(), end, end.written + 1)
         if not client.persistent:
             self._end_session(client.name)
 
     def will_cancelled(self, payload: bytes) -> None:
         self.cancelled[payload] = self.now()
+
+    def will_is_free(self, payload: bytes) -> None:
+        """Its client has left its gateway, or that its site: where it moved before does not matter."""
+        self.will_free.setdefault(payload, self.now())
+
+    def session_over(self, client: str) -> None:
+        self._end_session(client)
 
     # What befalls a site
 
@@ -232,7 +270,7 @@ class History:
         for client, connections in self.connections.items():
             connection = connections[-1]
             end = connection.end
-            if connection.site == site and connection.over == inf and not (end.closed or end.severed):
+            if connection.site == site and connection.over == inf and not end.broken:
                 connection.site_died = self.now()
                 self._note_unread(client, connection)
 

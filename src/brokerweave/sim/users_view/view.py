@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from brokerweave.links.run import Run
 from brokerweave.node.router import RouteGroup
 from brokerweave.sim.promises import Broken
-from brokerweave.sim.users_view import allowances, doubled, lost, order, wills
+from brokerweave.sim.users_view import allowances, doubled, lost, order, replays, wills
 from brokerweave.sim.users_view.allowances import Problem
 from brokerweave.sim.users_view.faults import FaultLog
 from brokerweave.sim.users_view.history import History
@@ -33,7 +33,7 @@ class UsersView:
     def judge(self, allowed: Counter[str]) -> list[str]:
         """What is broken. What is let pass is counted by the allowance."""
         self.promised = sum(1 for _ in self.history.promised())
-        broken = [*self.history.unknown, *wills.find(self.history, self.faults)]
+        broken = [*self.history.unknown, *wills.find(self.history, self.faults), *replays.find(self.history)]
         for problem in self.problems():
             why = allowances.why(problem, self.history, self.faults)
             if why:

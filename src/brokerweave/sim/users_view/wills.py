@@ -7,6 +7,7 @@ not know: how a will travels.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from brokerweave.sim.users_view.faults import FaultLog
 from brokerweave.sim.users_view.history import History
@@ -27,14 +28,16 @@ def find(history: History, faults: FaultLog) -> Iterator[str]:
 def _wrong(history: History, faults: FaultLog, payload: bytes, arrived: float) -> str:
     if payload in history.goodbyes:
         at, end, written = history.goodbyes[payload]
-        heard = end.peer.read >= written and at < arrived
+        heard = end.was_read(written) and at < arrived
         if (
             heard
             and not _died(history, faults, payload, at)
             and not _taken_for_dead(history, faults, payload, at)
         ):
             return "had said good-bye"
-    if payload in history.moved_from and not _died(history, faults, payload, history.moved_from[payload]):
+    moved = history.moved_from.get(payload, inf)
+    free = min(history.will_free.get(payload, inf), history.goodbyes.get(payload, (inf,))[0])
+    if moved < arrived <= free and not _died(history, faults, payload, moved):
         return "had moved as planned"
     at = history.cancelled.get(payload, arrived)
     first = history.publications[payload].first
