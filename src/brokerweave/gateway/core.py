@@ -33,6 +33,7 @@ class TunnelEnd(Seeker, Protocol):
         """Something was said: who may pass, and who is read?"""
 
 
+_ON_ITS_WAY = frozenset({ClientWay.GREETING, ClientWay.DRAINING, ClientWay.ASKING})
 E = TypeVar("E", bound=TunnelEnd)
 
 
@@ -90,8 +91,8 @@ class GatewayCore(Generic[E]):
         self.clients: dict[E, str] = {}
         """With their names; empty until they have a site."""
         self.named: dict[str, E] = {}
-        self._sites: dict[E, str] = {}
-        """Where they are, or were last."""
+        self._behind: dict[E, list[E]] = {}
+        """New connections of clients that move still, or are about to leave."""
         self.tasks = MoveTasks(rules.at_once, self._begin, self._task_ended)
         self.sessions = LeftSessions(host.clear, lambda: self._count("sessions_not_cleared"))
         self._host = host
@@ -105,18 +106,35 @@ class GatewayCore(Generic[E]):
     def connected(self, client: E) -> None:
         self.clients[client] = ""
 
+    def arrived(self, client: E) -> None:
+        """It said CONNECT. If it is here already, and on its way, the site to go to is yet to be seen."""
+        connect = client.tunnel.connect
+        assert connect is not None
+        before = self.named.get(self._name(connect.client_id)) if connect.client_id else None
+        if before is not None and before.tunnel.way in _ON_ITS_WAY:
+            before.tunnel.client_gone()
+            if before.tunnel.way in _ON_ITS_WAY:
+                self._behind.setdefault(before, []).append(client)
+                return
+        self.seek(client)
+
+    def _next(self, client: E) -> None:
+        for each in self._behind.pop(client, ()):
+            if each.tunnel.way is ClientWay.SEEKING:
+                self.seek(each)
+
     def seek(self, client: E) -> None:
         self._search.seek(client)
 
     def gone(self, client: E) -> None:
         """Its tunnel ended."""
         self._search.over(client)
-        name, site = self.clients.pop(client, ""), self._sites.pop(client, "")
-        if name:
-            self.sessions.gone(client.tunnel, site)
-            if self.named.get(name) is client:
-                del self.named[name]
-                self._host.client_gone(name)
+        name = self.clients.pop(client, "")
+        if name and self.named.get(name) is client:
+            self.sessions.gone(client.tunnel)
+            del self.named[name]
+            self._host.client_gone(name)
+        self._next(client)
 
     def _is_at(self, client: E, site: str) -> None:
         connect = client.tunnel.connect
@@ -128,7 +146,6 @@ class GatewayCore(Generic[E]):
             self.sessions.came(client.tunnel)
         else:
             self._count("site_changes")
-        self._sites[client] = site
         self._host.client_at(name, site)
 
     # Connections to sites; of `SearchHost`, too
@@ -142,7 +159,9 @@ class GatewayCore(Generic[E]):
     def place(self, client: E, done: Callable[[tuple[str, ...]], None]) -> None:
         connect = client.tunnel.connect
         name = connect.client_id if connect is not None else ""
-        self._host.place(client, lambda sites: done(self.sessions.at_first(name, sites)))
+        before = self.named.get(self._name(name))
+        at = before.tunnel.session_at if before is not None and before is not client else ""
+        self._host.place(client, lambda sites: done(self.sessions.at_first(name, sites, at)))
 
     def dial(self, client: E, site: str) -> None:
         """Connect there, when nothing of the client's is left there that would come late: MQTT 5 says that in
@@ -239,6 +258,7 @@ class GatewayCore(Generic[E]):
             self._is_at(client, tunnel.link.site)
         self.counters["moves_late"] += step is MoveStep.LATE
         self.tasks.settled(client, step, why)
+        self._next(client)
         self._host.call_later(0.0, self.tasks.go_on)
 
     def _begin(self, client: E) -> None:

@@ -40,18 +40,19 @@ class LeftSessions:
             tunnel.session_known = known is not None
             tunnel.wanted.granted.update(known or {})
 
-    def gone(self, tunnel: Tunnel, site: str) -> None:
+    def gone(self, tunnel: Tunnel) -> None:
         connect = tunnel.connect
         if connect is not None and is_persistent(connect):
             known = tunnel.wanted.granted if tunnel.session_known else None
-            self._left[connect.client_id] = site, known
+            self._left[connect.client_id] = tunnel.session_at, known
             if len(self._left) > MOST_SESSIONS:
                 self._left.popitem(last=False)
 
-    def at_first(self, client: str, sites: tuple[str, ...]) -> tuple[str, ...]:
+    def at_first(self, client: str, sites: tuple[str, ...], at: str) -> tuple[str, ...]:
         """Where to look for a site for a client that comes: where its session is, before all others. If the
-        client went elsewhere, that would stay, and its broker would queue for it."""
-        site, _ = self._left.get(client, ("", None))
+        client went elsewhere, that would stay, and its broker would queue for it. `at`: the site of another
+        connection of the client, if there is one."""
+        site = at or self._left.get(client, ("", None))[0]
         return (site, *(each for each in sites if each != site)) if site in sites else sites
 
     def end(self, site: str, connect: Connect) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from brokerweave.gateway.frames import frame_id
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.packets import PacketType, PingReq, PubAck, PubComp, PubRec, Subscribe
+from brokerweave.mqtt.packets import PacketType, PubAck, PubComp, PubRec, Subscribe, Unsubscribe
 from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.scanner import Frame
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from brokerweave.gateway.link import SiteLink
 
 _RETAIN = 1
+_NOBODYS = "brokerweave/replay"
+"""A filter that nobody has: an UNSUBSCRIBE of it is answered in the order of all that is delivered. PINGREQ
+is not, by a node that holds the stream."""
 
 
 class Replay:
@@ -28,15 +31,22 @@ class Replay:
         self.ids: set[int] = set()
         """Of requests without an answer."""
         self._version = 5
+        self._number = 0
+        """The id of the first of them."""
         self._asked_round = False
-        """A PINGREQ is out: what precedes its answer is all that came until then."""
+        """An UNSUBSCRIBE is out: what precedes its answer is all that came until then."""
         self._dropped = False
         """A retained message was dropped since."""
         self._releasing: set[int] = set()
 
     @property
     def looks(self) -> bool:
-        return bool(self.ids or self._asked_round or self._releasing)
+        return bool(self.ids or self._releasing)
+
+    @property
+    def subscribing(self) -> bool:
+        """Whether something is yet to be granted."""
+        return bool(self.ids) and not self._asked_round
 
     def begin(self, packets: Iterable[Subscribe], avoid: Collection[int], version: int) -> bytes:
         """What is sent to ask for all of it. `avoid`: packet ids in use."""
@@ -45,6 +55,7 @@ class Replay:
         out = b""
         for packet in packets:
             number = next(free)
+            self._number = self._number or number
             self.ids.add(number)
             out += codec.encode(replace(packet, packet_id=number), version)
         return out
@@ -55,14 +66,15 @@ class Replay:
         if frame.type == PacketType.SUBACK and frame_id(data) in self.ids:
             self.ids.discard(frame_id(data))
             return self._ask_round() if not self.ids and self._version < 5 else b""
-        if frame.type == PacketType.PINGRESP and self._asked_round:
+        if frame.type == PacketType.UNSUBACK and self._asked_round and frame_id(data) in self.ids:
+            self.ids.clear()
             self._asked_round = False
             return self._ask_round() if self._dropped else b""
         if frame.type == PacketType.PUBREL and frame_id(data) in self._releasing:
             self._releasing.discard(frame_id(data))
             return codec.encode(PubComp(frame_id(data)), self._version)
         retained = frame.type == PacketType.PUBLISH and data[0] & _RETAIN
-        if retained and self._version < 5 and (self.ids or self._asked_round):
+        if retained and self._version < 5 and self.ids:
             return self._drop(data)
         return None
 
@@ -70,7 +82,8 @@ class Replay:
         """Retained messages follow a SUBACK, as many at once as may be in flight: there are no more of them
         when none came in a whole round."""
         self._asked_round, self._dropped = True, False
-        return codec.encode(PingReq(), self._version)
+        self.ids.add(self._number)
+        return codec.encode(Unsubscribe(self._number, (_NOBODYS,)), self._version)
 
     def _drop(self, data: bytes) -> bytes:
         self._dropped = True

@@ -67,8 +67,13 @@ class Tunnel:
         self._unanswered: list[bytes] = []
         """Publications that a site which died has not answered."""
         self._pings = 0
+        self._goodbye = b""
         self._leaving = False
         """The client said that it goes."""
+        self._departing = False
+        """It has gone, and a site is yet to say whether it has it."""
+        self.session_at = ""
+        """The site that has, or had last, the client's session."""
         self._why = ""
 
     @property
@@ -123,7 +128,7 @@ class Tunnel:
                     self._note(item)
                 else:
                     self._client_frame(item)
-                if self.way is ClientWay.ENDED:
+                if self.way is ClientWay.ENDED or self._departing:
                     break
         except RemoteProtocolError:
             self.end()
@@ -162,11 +167,8 @@ class Tunnel:
             self._to_client(codec.encode(PingResp(), self.version))
         elif frame.type == PacketType.DISCONNECT:
             self._leaving = True
-            if self.link is not None:
-                self._host.to_site(self.link, frame.data)
-            if self.other is not None and self.other.connack is not None:
-                self._host.to_site(self.other, frame.data)
-            self.end()
+            self._goodbye = frame.data
+            self.client_gone()
         elif self._has_to_wait(frame):
             self._waiting.append(frame)
             self.waiting_bytes += len(frame.data)
@@ -177,8 +179,11 @@ class Tunnel:
     def _has_to_wait(self, frame: Frame) -> bool:
         if self.way not in FLOWING or self._waiting:
             return True
-        request = frame.type in (PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE)
-        return request and self.link is not None and frame_id(frame.data) in self.link.replay.ids
+        if frame.type not in (PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE) or self.link is None:
+            return False
+        replayed = self.link.replay.ids
+        # Before MQTT 5 the retained messages that come now would be taken for those of the replay.
+        return bool(replayed) if self.version < 5 else frame_id(frame.data) in replayed
 
     def _connected(self, frame: Frame) -> None:
         packet = codec.decode(frame.data, 0) if frame.type == PacketType.CONNECT else None
@@ -214,9 +219,26 @@ class Tunnel:
             self.waiting_bytes += len(frame.data)
 
     def client_gone(self) -> None:
-        """Its connection ended: a site that has the client hears of it as it would without a gateway."""
-        if self.way is ClientWay.DRAINING and self.link is not None and not self._leaving:
+        """Its connection ended: a site that has the client hears of it as it would without a gateway. A site
+        that was given its CONNECT has to answer first, or it might keep a session that nobody knows of, or
+        publish a will of who said good-bye."""
+        if self.way in (ClientWay.GREETING, ClientWay.ASKING):
+            self._departing = True
+        elif self.way is not ClientWay.ENDED:
+            self._depart()
+
+    def _depart(self) -> None:
+        self._departing = False
+        if self.way is ClientWay.DRAINING:
+            assert self.link is not None
+            assert self.other is not None
             self._host.to_site(self.link, codec.encode(Disconnect(), self.version))  # one will is enough
+            for frame in self._waiting:
+                self._host.to_site(self.other, frame.data)
+            self._host.to_site(self.other, self._goodbye)
+            self.session_at = self.other.site
+        elif self.link is not None:
+            self._host.to_site(self.link, self._goodbye)
         self.end()
 
     def end(self) -> None:
@@ -245,7 +267,7 @@ class Tunnel:
         self._why = "no site answers"
         if self.connect is not None and self.connack is None:
             code = 0x88 if self.version == 5 else UNAVAILABLE
-            self._host.to_client(codec.encode(ConnAck(code), self.version))
+            self._to_client(codec.encode(ConnAck(code), self.version))
         self._event(Event.HOPELESS)
 
     def lost(self, link: SiteLink) -> None:
@@ -284,9 +306,9 @@ class Tunnel:
             return
         if whole and out:
             link.ledger.down(out)
-            self._host.to_client(out)
+            self._to_client(out)
         if link.dismissed:
-            self._host.to_client(link.dismissed)
+            self._to_client(link.dismissed)
         if link.scanner.error is not None:
             self._host.close_site(link)
             self.lost(link)
@@ -368,7 +390,7 @@ class Tunnel:
         aliases = self.version == 5 and get_int(packet.properties, Property.TOPIC_ALIAS_MAXIMUM)
         if aliases:
             packet = replace(packet, properties=without(packet.properties, Property.TOPIC_ALIAS_MAXIMUM))
-        self._host.to_client(codec.encode(packet, self.version) if aliases else frame.data)
+        self._to_client(codec.encode(packet, self.version) if aliases else frame.data)
         if packet.reason_code:
             self.end()
             return
@@ -384,6 +406,8 @@ class Tunnel:
         self.way, steps = after(self.way, event)
         for step in steps:
             _STEPS[step](self)
+        if self._departing and self.way not in (ClientWay.GREETING, ClientWay.ASKING):
+            self._depart()
 
     def _dial(self) -> None:
         self._host.dial()
@@ -448,12 +472,15 @@ class Tunnel:
         link, self.other = self.other, None
         assert link is not None
         self.link = link
+        self.session_at = link.site
         if b"" in self._unanswered:
             self._why = "too many of its publications were in flight"
             self.end()
             return
-        for request in self.wanted.asked.values():
-            self._up(codec.encode(request, self.version))
+        for request in reversed(self.wanted.asked.values()):
+            data = codec.encode(request, self.version)
+            self._waiting.appendleft(Frame(request.type, data))
+            self.waiting_bytes += len(data)
         for frame in self._unanswered:
             self._up(bytes((frame[0] | 8,)) + frame[1:])
         self._unanswered = []
@@ -484,7 +511,8 @@ class Tunnel:
         self._host.close_client()
 
     def _to_client(self, data: bytes) -> None:
-        self._host.to_client(data)
+        if not self._departing:
+            self._host.to_client(data)
 
 
 _STEPS = {

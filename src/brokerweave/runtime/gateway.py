@@ -198,7 +198,7 @@ class GatewayProcess:
         return not full
 
     def arrived(self, client: GatewayClient) -> None:
-        self._core.seek(client)
+        self._core.arrived(client)
 
     def seek(self, client: GatewayClient) -> None:
         self._core.seek(client)

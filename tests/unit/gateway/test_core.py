@@ -41,7 +41,7 @@ class PlayedClient:
         self.gateway.core.gone(self)
 
     def arrived(self) -> None:
-        self.gateway.core.seek(self)
+        self.gateway.core.arrived(self)
 
     def seek(self) -> None:
         self.gateway.core.seek(self)

@@ -26,11 +26,14 @@ from brokerweave.mqtt.packets import (
     SubAck,
     Subscribe,
     Subscription,
+    UnsubAck,
+    Unsubscribe,
 )
 from brokerweave.mqtt.properties import Property
 from brokerweave.mqtt.scanner import Frame, Scanner
 
 TICKET = b"(ticket)"
+ROUND = Unsubscribe(0xFFFF, ("brokerweave/replay",))
 ONE = Subscribe(1, (Subscription("t", 2),))
 
 
@@ -305,7 +308,7 @@ def test_ids_of_both_sites_do_not_meet_at_the_client() -> None:
     assert played.heard() == [PubRel(delivered.packet_id)]
     played.says(PubComp(3), PubComp(delivered.packet_id))
     assert played.at(new) == [PubComp(3)]
-    played.site_says(new, SubAck(0xFFFF, (2,)), PingResp())
+    played.site_says(new, SubAck(0xFFFF, (2,)), UnsubAck(0xFFFF))
     played.says(Publish("t"))
     assert played.tunnel.client_passes
 
@@ -322,14 +325,19 @@ def test_before_mqtt_5_retained_messages_of_the_replay_are_dropped_and_answered(
     kept = Publish("t", b"kept", qos, retain=True, packet_id=number)
     played.site_says(new, SubAck(again.packet_id, (2,)), kept)
     answers: list[list[Packet]] = [[], [PubAck(4)], [PubRec(4)]]
-    assert played.at(new) == [PingReq(), *answers[qos]]
+    assert played.at(new) == [ROUND, *answers[qos]]
     if qos == 2:
         played.site_says(new, PubRel(4))
         assert played.at(new) == [PubComp(4)]
-    played.site_says(new, PingResp())
-    assert played.at(new) == [PingReq()], "more may follow what was answered"
-    played.site_says(new, PingResp(), Publish("t", b"live"))
-    assert played.heard() == [Publish("t", b"live")]
+    played.site_says(new, PingResp(), UnsubAck(0xFFFF))
+    assert played.at(new) == [ROUND], "more may follow what was answered"
+    played.says(Subscribe(7, (Subscription("u", 1),)))
+    assert played.at(new) == [], "what is retained there is for the client"
+    played.site_says(new, UnsubAck(0xFFFF), Publish("t", b"live"))
+    assert played.heard() == [PingResp(), Publish("t", b"live")]
+    assert played.at(new) == [Subscribe(7, (Subscription("u", 1),))]
+    played.site_says(new, SubAck(7, (1,)), Publish("u", b"kept", retain=True))
+    assert played.heard() == [SubAck(7, (1,)), Publish("u", b"kept", retain=True)]
     played.says(Publish("t"))
     assert played.tunnel.client_passes
 
@@ -395,7 +403,8 @@ def test_a_request_without_an_answer_is_asked_again_at_the_new_site() -> None:
     new = played.moving()
     played.at(new)
     played.tunnel.lost(old)
-    assert played.at(new) == [asked]
+    played.site_says(new, SubAck(0xFFFF, (2,)), UnsubAck(0xFFFF))
+    assert played.at(new) == [ROUND, asked]
     played.site_says(new, SubAck(5, (1,)))
     assert played.heard() == [SubAck(5, (1,))]
 
@@ -505,11 +514,44 @@ MALFORMED = pytest.mark.parametrize("data", [b"\x40\x00", b"\x62\x01\x00", b"\x8
 def test_a_malformed_packet_in_a_move_ends_its_clients_connection(data: bytes) -> None:
     played = Played()
     old = played.connected()
-    played.moving()
+    new = played.moving()
     played.tunnel.from_client(data)
     if not played.client_closed:
         played.tunnel.lost(old)
+        played.site_says(new, SubAck(0xFFFF, (2,)), UnsubAck(0xFFFF))
     assert played.client_closed
+
+
+@VERSIONS
+def test_a_client_that_leaves_before_a_site_has_answered_leaves_that_one_when_it_has(version: int) -> None:
+    played = Played(version)
+    old = played.connected()
+    played.tunnel.order()
+    new = played.link("b")
+    played.tunnel.opened(new)
+    played.says(Publish("t", b"last"), Disconnect(), Publish("t", b"too late"))
+    played.tunnel.client_gone()
+    assert played.at(old) == []
+    played.at(new)
+    played.site_says(new, ConnAck())
+    assert played.at(old) == [Disconnect()]
+    assert played.at(new)[-2:] == [Publish("t", b"last"), Disconnect()]
+    assert played.client_closed
+    assert played.tunnel.session_at == "b"
+    assert played.heard() == []
+
+
+def test_a_client_that_leaves_before_a_site_has_refused_it_leaves_its_own_site() -> None:
+    played = Played()
+    old = played.connected()
+    played.tunnel.order()
+    new = played.link("b")
+    played.tunnel.opened(new)
+    played.says(Disconnect())
+    played.site_says(new, ConnAck(5))
+    assert played.at(old) == [Disconnect()]
+    assert played.client_closed
+    assert played.tunnel.session_at == "a"
 
 
 @MALFORMED

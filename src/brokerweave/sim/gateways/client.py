@@ -130,7 +130,7 @@ class GatewayedClient:
 
     def arrived(self) -> None:
         self._seen = self._gateway.seen(self)
-        self._gateway.core.seek(self)
+        self._gateway.core.arrived(self)
 
     def seek(self) -> None:
         self._gateway.core.seek(self)
@@ -174,7 +174,7 @@ class GatewayedClient:
                 seen.is_at(link.site, self.sites[link].end, link.connack.session_present)
                 if self._replayed is None:
                     self._replayed = link  # nothing was wanted before
-        if link is not None and self._replayed is not link and not link.replay.ids:
+        if link is not None and self._replayed is not link and not link.replay.subscribing:
             self._replayed = link
             granted = self.tunnel.wanted.granted
             seen.granted({each: subscription.qos for each, (subscription, _) in granted.items()})
