@@ -6,18 +6,18 @@ decides, the shape of HTTP.
 
 from __future__ import annotations
 
-import inspect
-import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from brokerweave.cli.command_group import RUN, CommandGroup
-from brokerweave.cli.key_flags import flag_of, given_flags, parameter, with_flags
-from brokerweave.cli.output import console, help_text, table
+from brokerweave.cli.key_flags import given_flags, with_flags
+from brokerweave.cli.output import help_text
+from brokerweave.cli.running_commands import Json, print_json
+from brokerweave.cli.site_commands import Client, Site, run_parameters, show, show_numbers
 from brokerweave.config.controller import KEYS, load
 
 _HELP = """Run a controller, which tells gateways at which site their clients should be; or ask one that runs.
@@ -41,9 +41,6 @@ Api = Annotated[str, typer.Option("--api", metavar="HOST:PORT", help="The contro
 Token = Annotated[
     Path | None, typer.Option("--api-token-file", metavar="PATH", help="The token that it wants to see.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Site = Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]
-Client = Annotated[str, typer.Argument(metavar="CLIENT", help="The client's id.")]
 
 
 class ControllerGroup(CommandGroup):
@@ -58,7 +55,7 @@ class ControllerGroup(CommandGroup):
 def register(app: typer.Typer) -> None:
     controller = typer.Typer(cls=ControllerGroup, help=help_text(_HELP))
     controller.command(RUN, help="Run a controller, until SIGTERM or Ctrl-C; `run` may be left out.")(
-        with_flags(run, _parameters())
+        with_flags(run, run_parameters("controller", KEYS.values()))
     )
     for command in (status, sites, gateways, plan, moves, drain, evacuate, resume, move, pin, unpin):
         controller.command(command.__name__)(command)
@@ -73,37 +70,19 @@ def run(file: str | None, site: list[str] | None, **flags: object) -> int:
     return run_controller(config)
 
 
-def _parameters() -> Iterator[inspect.Parameter]:
-    file = typer.Argument(metavar="CONTROLLER.toml", help="Its configuration; see docs/gateways.md.")
-    yield parameter("file", Annotated[str | None, file], None)
-    site = typer.Option(
-        "--site",
-        metavar="NAME=HOST:PORT,HOST:UDPPORT",
-        help="A site: where clients connect, and where it answers pings; may be repeated.",
-    )
-    yield parameter("site", Annotated[list[str] | None, site], None)
-    for key in KEYS.values():
-        yield flag_of(key, "controller")
-
-
 def status(api: Api = DEFAULT_API, token: Token = None, as_json: Json = False) -> None:
     """What it knows and does, in numbers."""
     found = _ask(api, token, "/status")
     if as_json:
-        _print_json(found)
-        return
-    rows = table("", "")
-    for name, value in {**found.pop("controller"), **found}.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{key} {each}" for key, each in value.items() if each)
-        rows.add_row(name.replace("_", " "), "-" if value in (None, "", []) else str(value))
-    console().print(rows)
+        print_json(found)
+    else:
+        show_numbers({**found.pop("controller"), **found})
 
 
 def sites(api: Api = DEFAULT_API, token: Token = None, as_json: Json = False) -> None:
     """The sites, with their clients and load."""
     found = _ask(api, token, "/sites")
-    _show(found, found["sites"], ("site", "state", "clients", "load", "weight", "cpu", "address"), as_json)
+    show(found, found["sites"], ("site", "state", "clients", "load", "weight", "cpu", "address"), as_json)
 
 
 def gateways(api: Api = DEFAULT_API, token: Token = None, as_json: Json = False) -> None:
@@ -120,13 +99,13 @@ def gateways(api: Api = DEFAULT_API, token: Token = None, as_json: Json = False)
         }
         for row in found["gateways"]
     ]
-    _show(found, rows, ("gateway", "follows", "clients", "round trips (ms)"), as_json)
+    show(found, rows, ("gateway", "follows", "clients", "round trips (ms)"), as_json)
 
 
 def plan(api: Api = DEFAULT_API, token: Token = None, as_json: Json = False) -> None:
     """What it would do now, and why, without doing it."""
     found = _ask(api, token, "/plan")
-    _show(
+    show(
         found,
         found["moves"],
         ("client", "gateway", "origin", "target", "cause", "reason"),
@@ -144,7 +123,7 @@ def moves(
     """What it decided in the last hours, why, and what became of it."""
     found = _ask(api, token, f"/moves?count={count}")
     columns = ("seconds_ago", "client", "origin", "target", "cause", "outcome", "took", "reason", "note")
-    _show(found, found["moves"], columns, as_json, "no moves yet")
+    show(found, found["moves"], columns, as_json, "no moves yet")
 
 
 def drain(
@@ -225,25 +204,3 @@ def _ask(api: str, token: Path | None, path: str, told: Mapping[str, object] | N
     except BadValue as bad:
         raise ConfigError(f"--api should be {bad}; not {api!r}") from None
     return ask(address, path, told, read_password(token))
-
-
-def _show(
-    found: dict[str, Any],
-    rows: list[dict[str, Any]],
-    columns: tuple[str, ...],
-    as_json: bool,
-    nothing: str = "none",
-) -> None:
-    if as_json:
-        _print_json(found)
-    elif not rows:
-        print(nothing)
-    else:
-        shown = table(*(column.replace("_", " ") for column in columns))
-        for row in rows:
-            shown.add_row(*("-" if row[column] in (None, "") else str(row[column]) for column in columns))
-        console().print(shown)
-
-
-def _print_json(found: dict[str, Any]) -> None:
-    print(json.dumps(found, indent=2, ensure_ascii=False))

@@ -6,18 +6,17 @@ moved, how a running gateway is reached.
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from brokerweave.cli.command_group import CommandGroup
-from brokerweave.cli.key_flags import flag_of, given_flags, parameter, with_flags
-from brokerweave.cli.output import console, help_text, table
+from brokerweave.cli.key_flags import given_flags, with_flags
+from brokerweave.cli.output import help_text
 from brokerweave.cli.running_commands import Json, print_json
+from brokerweave.cli.site_commands import Client, Site, run_parameters, show, show_numbers, show_rows
 from brokerweave.config.gateway import KEYS, default_socket, load
 from brokerweave.errors import BrokerweaveError
 
@@ -37,14 +36,12 @@ _POLL = 0.05
 
 Socket = Annotated[Path | None, typer.Option("--socket", metavar="PATH", help="The gateway's admin socket.")]
 Id = Annotated[str, typer.Option("--id", metavar="ID", help="The gateway's id, if it runs as this user.")]
-Site = Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]
-Client = Annotated[str, typer.Argument(metavar="CLIENT", help="The client's id.")]
 
 
 def register(app: typer.Typer) -> None:
     gateway = typer.Typer(cls=CommandGroup, help=help_text(_HELP))
     gateway.command("run", help="Run a gateway, until SIGTERM or Ctrl-C; `run` may be left out.")(
-        with_flags(run, _parameters())
+        with_flags(run, run_parameters("gateway", KEYS.values()))
     )
     for command in (status, clients, move):
         gateway.command(command.__name__)(command)
@@ -59,42 +56,21 @@ def run(file: str | None, site: list[str] | None, **flags: object) -> int:
     return run_gateway(config)
 
 
-def _parameters() -> Iterator[inspect.Parameter]:
-    file = typer.Argument(metavar="GATEWAY.toml", help="Its configuration; see docs/gateway.md.")
-    yield parameter("file", Annotated[str | None, file], None)
-    site = typer.Option(
-        "--site",
-        metavar="NAME=HOST:PORT,HOST:UDPPORT",
-        help="A site: where clients connect, and where it answers pings; may be repeated.",
-    )
-    yield parameter("site", Annotated[list[str] | None, site], None)
-    for key in KEYS.values():
-        yield flag_of(key, "gateway")
-
-
 def status(id: Id = "gateway", socket: Socket = None, as_json: Json = False) -> None:
     """What it knows and does, in numbers."""
     found = _ask(socket, id, {"do": "status"})
     if as_json:
         print_json(found)
         return
-    rows = table("", "")
     sites = found.pop("sites")
-    for name, value in {**found.pop("gateway"), **found}.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{key} {each}" for key, each in value.items() if each)
-        rows.add_row(name.replace("_", " "), "-" if value in (None, "", []) else str(value))
-    console().print(rows)
-    _show(sites, ("site", "address", "clients", "round_trip_ms"))
+    show_numbers({**found.pop("gateway"), **found})
+    show_rows(sites, ("site", "address", "clients", "round_trip_ms"))
 
 
 def clients(id: Id = "gateway", socket: Socket = None, as_json: Json = False) -> None:
     """Its clients, with their sites."""
     found = _ask(socket, id, {"do": "clients"})
-    if as_json:
-        print_json(found)
-    else:
-        _show(found["clients"], ("client", "site", "moving", "result"))
+    show(found, found["clients"], ("client", "site", "moving", "result"), as_json)
 
 
 def move(client: Client, site: Site, id: Id = "gateway", socket: Socket = None) -> None:
@@ -106,16 +82,6 @@ def move(client: Client, site: Site, id: Id = "gateway", socket: Socket = None) 
     if found["site"] != site:
         raise BrokerweaveError(f"{client} stays at {found['site']}: {found['result']}")
     print(f"{client} is at {site}")
-
-
-def _show(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    if not rows:
-        print("none")
-        return
-    shown = table(*(column.replace("_", " ") for column in columns))
-    for row in rows:
-        shown.add_row(*("-" if row[column] in (None, "") else str(row[column]) for column in columns))
-    console().print(shown)
 
 
 def _ask(socket: Path | None, gateway: str, request: dict[str, object]) -> dict[str, Any]:

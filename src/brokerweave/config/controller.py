@@ -8,14 +8,15 @@ runtime that uses it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from brokerweave.config.common import LOG_FORMAT, LOG_LEVEL, SITE_MONITOR
 from brokerweave.config.keys import MembershipSection, keys_of
-from brokerweave.config.sections import ConfigFile
+from brokerweave.config.sites import SiteFile, SiteText, check_readable
 from brokerweave.config.values import (
     ID,
     LISTENING,
@@ -24,11 +25,9 @@ from brokerweave.config.values import (
     REMOTE,
     SWITCH,
     Address,
-    BadValue,
     about,
     choice,
     integer,
-    literal,
     number,
     seconds,
 )
@@ -112,16 +111,8 @@ class ControllerSection:
             unit="seconds",
         ),
     )
-    log_level: str = field(
-        default="warning",
-        metadata=about(
-            choice("debug", "info", "warning", "error"), "The least important thing that is logged."
-        ),
-    )
-    log_format: str = field(
-        default="text",
-        metadata=about(choice("text", "json"), "How a line of the log looks; `json` has one object a line."),
-    )
+    log_level: str = field(default="warning", metadata=LOG_LEVEL)
+    log_format: str = field(default="text", metadata=LOG_FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +197,7 @@ class SiteSection:
         default=None,
         metadata=about(REMOTE, "Where gateways connect clients: the node's `listen`, or a bare broker."),
     )
-    monitor: Address | None = field(
-        default=None,
-        metadata=about(REMOTE, "Where it answers pings (UDP): the node's `[monitoring] listen`."),
-    )
+    monitor: Address | None = field(default=None, metadata=SITE_MONITOR)
     weight: float = field(
         default=1.0,
         metadata=about(
@@ -248,19 +236,10 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object]) -> Co
     """The configuration that a file and flags make together. A flag's name is the dotted key; "site" is a
     list of NAME=HOST:PORT,HOST:UDPPORT, which replace sites of the file that have the same name. Raises
     `ConfigError`."""
-    given = {name: value for name, value in flags.items() if value is not None}
-    texts = given.pop("site", ())
-    file = ConfigFile(Path(path) if path is not None else None, given, SECTIONS, LISTS)
-    sites: dict[str, SiteSection] = {}
-    for site in file.tables("site"):
-        if site.name in sites:
-            raise ConfigError(f"site '{site.name}' is twice in {path}; keep one of them")
-        sites[site.name] = site
-    assert isinstance(texts, Iterable)
-    sites |= {site.name: site for site in (parse_site(str(text), "--site") for text in texts)}
+    file = SiteFile(path, flags, SECTIONS, LISTS)
     config = ControllerConfig(
         **{name: file.section(name) for name in SECTIONS},
-        sites=tuple(sites.values()),
+        sites=file.sites(_site),
         sources=MappingProxyType(file.sources),
     )
     config = _observing(config)
@@ -268,18 +247,8 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object]) -> Co
     return config
 
 
-def parse_site(text: str, where: str) -> SiteSection:
-    """Read NAME=HOST:PORT or NAME=HOST:PORT,HOST:UDPPORT. Raises `ConfigError` that begins with `where`."""
-    name, equals, addresses = text.partition("=")
-    clients, comma, monitor = addresses.partition(",")
-    try:
-        if not equals:
-            raise BadValue("NAME=HOST:PORT,HOST:UDPPORT")
-        return SiteSection(
-            str(ID.read(name)), Address.parse(clients), Address.parse(monitor) if comma else None
-        )
-    except BadValue as bad:
-        raise ConfigError(f"{where} should be {bad}; not {literal(text)}") from None
+def _site(text: SiteText) -> SiteSection:
+    return SiteSection(text.name, text.clients, text.monitor)
 
 
 def _observing(config: ControllerConfig) -> ControllerConfig:
@@ -315,10 +284,10 @@ def _check(config: ControllerConfig) -> None:
         )
     if own.api_token_file is None and own.api.host not in _HERE:
         raise ConfigError(f"'api' {own.api} is reached from elsewhere and needs an 'api_token_file'")
-    for name, file in (
-        ("key_file", own.key_file),
-        ("api_token_file", own.api_token_file),
-        ("key_file", membership.key_file),
-    ):
-        if file is not None and not (file.is_file() and os.access(file, os.R_OK)):
-            raise ConfigError(f"'{name}' names {file}, which cannot be read")
+    check_readable(
+        [
+            ("key_file", own.key_file),
+            ("api_token_file", own.api_token_file),
+            ("key_file", membership.key_file),
+        ]
+    )

@@ -7,15 +7,15 @@ that `load` returned is complete and checked, and never changes. Must not know: 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config.controller import parse_site
+from brokerweave.config.common import LOG_FORMAT, LOG_LEVEL, SITE_MONITOR
 from brokerweave.config.keys import LimitsSection, keys_of
-from brokerweave.config.sections import ConfigFile
+from brokerweave.config.sites import SiteFile, SiteText, check_readable
 from brokerweave.config.socket import default_admin_socket
 from brokerweave.config.values import (
     ADDRESSES,
@@ -91,16 +91,8 @@ class GatewaySection:
             "The socket that `gateway status` and `gateway move` talk to; by default one per user and id.",
         ),
     )
-    log_level: str = field(
-        default="warning",
-        metadata=about(
-            choice("debug", "info", "warning", "error"), "The least important thing that is logged."
-        ),
-    )
-    log_format: str = field(
-        default="text",
-        metadata=about(choice("text", "json"), "How a line of the log looks; `json` has one object a line."),
-    )
+    log_level: str = field(default="warning", metadata=LOG_LEVEL)
+    log_format: str = field(default="text", metadata=LOG_FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +139,7 @@ class GatewaySiteSection:
     clients: Address = field(
         metadata=about(REMOTE, "Where clients are connected: the node's `listen`, or a bare broker.")
     )
-    monitor: Address | None = field(
-        default=None,
-        metadata=about(REMOTE, "Where it answers pings (UDP): the node's `[monitoring] listen`."),
-    )
+    monitor: Address | None = field(default=None, metadata=SITE_MONITOR)
     bare: bool = field(
         default=False,
         metadata=about(SWITCH, "It is no node of a mesh: a broker, or a node with another strategy."),
@@ -190,26 +179,18 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object]) -> Ga
     """The configuration that a file and flags make together. A flag's name is the dotted key; "site" is a
     list of NAME=HOST:PORT,HOST:UDPPORT, which replace sites of the file that have the same name. Raises
     `ConfigError`."""
-    given = {name: value for name, value in flags.items() if value is not None}
-    texts = given.pop("site", ())
-    file = ConfigFile(Path(path) if path is not None else None, given, SECTIONS, LISTS)
-    sites: dict[str, GatewaySiteSection] = {}
-    for site in file.tables("site"):
-        if site.name in sites:
-            raise ConfigError(f"site '{site.name}' is twice in {path}; keep one of them")
-        sites[site.name] = site
-    assert isinstance(texts, Iterable)
-    for text in texts:
-        read = parse_site(str(text), "--site")
-        assert read.clients is not None
-        sites[read.name] = GatewaySiteSection(read.name, read.clients, read.monitor)
+    file = SiteFile(path, flags, SECTIONS, LISTS)
     config = GatewayConfig(
         **{name: file.section(name) for name in SECTIONS},
-        sites=tuple(sites.values()),
+        sites=file.sites(_site),
         sources=MappingProxyType(file.sources),
     )
     _check(config)
     return config
+
+
+def _site(text: SiteText) -> GatewaySiteSection:
+    return GatewaySiteSection(text.name, text.clients, text.monitor)
 
 
 def _check(config: GatewayConfig) -> None:
@@ -221,5 +202,4 @@ def _check(config: GatewayConfig) -> None:
         )
     if own.controller and own.key_file is None:
         raise ConfigError("a gateway with a controller needs the 'key_file' that they share")
-    if own.key_file is not None and not (own.key_file.is_file() and os.access(own.key_file, os.R_OK)):
-        raise ConfigError(f"'key_file' names {own.key_file}, which cannot be read")
+    check_readable([("key_file", own.key_file)])

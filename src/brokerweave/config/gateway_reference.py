@@ -5,11 +5,8 @@ Owns the page's opening only; a test compares the page with the keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from brokerweave.config.gateway import LISTS, SECTIONS
-from brokerweave.config.keys import keys_of
-from brokerweave.config.reference import section_lines
+from brokerweave.config.reference import page
 
 _OPENING = """\
 # A gateway's configuration
@@ -30,18 +27,12 @@ key_file = "cluster.key"
 """
 
 
+_CLOSING = "As a flag: `--site NAME=HOST:PORT,HOST:UDPPORT`, once for each; `bare` has none.\n"
+
+
 def gateway_reference() -> str:
     """The whole page."""
-    return "\n".join(_lines())
-
-
-def _lines() -> Iterator[str]:
-    yield _OPENING
-    for section, shape in SECTIONS.items():
-        yield from section_lines(f"[{section}]", shape, keys_of(section, shape), section in SECTIONS)
-    for section, shape in LISTS.items():
-        yield from section_lines(f"[[{section}]]", shape, keys_of(section, shape), section in SECTIONS)
-    yield "As a flag: `--site NAME=HOST:PORT,HOST:UDPPORT`, once for each; `bare` has none.\n"
+    return page(_OPENING, SECTIONS, LISTS, _CLOSING)
 
 
 if __name__ == "__main__":

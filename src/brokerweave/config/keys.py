@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from brokerweave.config.common import LOG_FORMAT, LOG_LEVEL
 from brokerweave.config.socket import default_admin_socket
 from brokerweave.config.values import (
     ADDRESSES,
@@ -184,16 +185,8 @@ class NodeSection:
             unit="seconds",
         ),
     )
-    log_level: str = field(
-        default="warning",
-        metadata=about(
-            choice("debug", "info", "warning", "error"), "The least important thing that is logged."
-        ),
-    )
-    log_format: str = field(
-        default="text",
-        metadata=about(choice("text", "json"), "How a line of the log looks; `json` has one object a line."),
-    )
+    log_level: str = field(default="warning", metadata=LOG_LEVEL)
+    log_format: str = field(default="text", metadata=LOG_FORMAT)
 
 
 @dataclass(frozen=True, slots=True)

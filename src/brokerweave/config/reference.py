@@ -7,7 +7,7 @@ declares, and a test compares the page with them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from brokerweave.config import show
 from brokerweave.config.keys import SECTIONS, Key, NeighbourSection, TapSection, keys_of
@@ -58,6 +58,18 @@ def _lines() -> Iterator[str]:
     yield "As a flag: `--tap FILTER`, once for each; `exclude` and `sample` have none.\n"
     yield from section_lines("[[neighbour]]", NeighbourSection, keys_of("neighbour", NeighbourSection), False)
     yield "As a flag: `--neighbour ID=HOST:PORT`, once for each.\n"
+
+
+def page(
+    opening: str, sections: Mapping[str, type[object]], lists: Mapping[str, type[object]], closing: str
+) -> str:
+    """The page of a process whose keys all stand in sections and in lists of tables."""
+    lines = [opening]
+    for name, shape in sections.items():
+        lines += section_lines(f"[{name}]", shape, keys_of(name, shape), True)
+    for name, shape in lists.items():
+        lines += section_lines(f"[[{name}]]", shape, keys_of(name, shape), False)
+    return "\n".join([*lines, closing])
 
 
 def section_lines(title: str, shape: type[object], keys: Iterator[Key], flags: bool) -> Iterator[str]:

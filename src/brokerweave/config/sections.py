@@ -30,7 +30,7 @@ class ConfigFile:
     ) -> None:
         """A flag's name is the dotted key. Raises `ConfigError`."""
         self.sources: dict[str, str] = {}
-        self._path = path
+        self.path = path
         self._tree = read_toml(path) if path is not None else {}
         self._sections = sections
         self._lists = lists
@@ -47,9 +47,7 @@ class ConfigFile:
         keys = [key for key in self._keys.values() if key.section == name]
         for key in keys:
             if key.required and key.dotted not in self._values:
-                where = (
-                    f"{self._path} has no '{key.name}' under [{name}]" if self._path else f"no '{key.name}'"
-                )
+                where = f"{self.path} has no '{key.name}' under [{name}]" if self.path else f"no '{key.name}'"
                 raise ConfigError(f"{where}: give it there, or as {key.flag}")
         return self._sections[name](
             **{key.name: self._values[key.dotted] for key in keys if key.dotted in self._values}
@@ -59,13 +57,13 @@ class ConfigFile:
         """An instance for each table of a list."""
         found = self._tree.get(name, [])
         if not isinstance(found, list) or not all(isinstance(table, dict) for table in found):
-            raise ConfigError(f"'{name}' in {self._path} should be a list of tables; write [[{name}]]")
+            raise ConfigError(f"'{name}' in {self.path} should be a list of tables; write [[{name}]]")
         keys = {key.name: key for key in keys_of(name, self._lists[name])}
         for table in found:
             self._check_known(table, keys, f"[[{name}]]")
             for key in keys.values():
                 if key.required and key.name not in table:
-                    raise ConfigError(f"a [[{name}]] of {self._path} has no '{key.name}'")
+                    raise ConfigError(f"a [[{name}]] of {self.path} has no '{key.name}'")
             yield self._lists[name](
                 **{each: self._read(keys[each], value, f"[[{name}]]") for each, value in table.items()}
             )
@@ -79,13 +77,13 @@ class ConfigFile:
                 owner = next((key.section for key in self._keys.values() if key.name == name), None)
                 if owner is not None and not isinstance(table, (dict, list)):
                     raise ConfigError(
-                        f"'{name}' in {self._path} is outside any section; write it under [{owner}]"
+                        f"'{name}' in {self.path} is outside any section; write it under [{owner}]"
                     )
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean [{close[0]}]?" if close else f"; known are {', '.join(known)}"
-                raise ConfigError(f"unknown section [{name}] in {self._path}{hint}")
+                raise ConfigError(f"unknown section [{name}] in {self.path}{hint}")
             if not isinstance(table, dict):
-                raise ConfigError(f"'{name}' in {self._path} should be a section; write [{name}] on a line")
+                raise ConfigError(f"'{name}' in {self.path} should be a section; write [{name}] on a line")
             self._check_known(
                 table, [key.name for key in self._keys.values() if key.section == name], f"[{name}]"
             )
@@ -93,15 +91,15 @@ class ConfigFile:
     def _check_known(self, table: Mapping[str, Any], known: Collection[str], where: str) -> None:
         for name in table:
             if name not in known:
-                raise ConfigError(f"unknown key '{name}' in {where} of {self._path}{nearest(name, known)}")
+                raise ConfigError(f"unknown key '{name}' in {where} of {self.path}{nearest(name, known)}")
 
     def _read_file(self) -> Iterator[tuple[str, object]]:
         for section in self._sections:
             for name, value in self._tree.get(section, {}).items():
                 key = self._keys[f"{section}.{name}"]
-                self.sources[key.dotted] = str(self._path)
+                self.sources[key.dotted] = str(self.path)
                 yield key.dotted, self._read(key, value, f"[{section}]")
 
     def _read(self, key: Key, value: object, where: str) -> object:
-        read = read_value(key, value, f"'{key.name}' in {where} of {self._path}")
-        return self._path.parent / read if isinstance(read, Path) and self._path else read
+        read = read_value(key, value, f"'{key.name}' in {where} of {self.path}")
+        return self.path.parent / read if isinstance(read, Path) and self.path else read

@@ -11,6 +11,7 @@ import json
 import math
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,6 +150,15 @@ class Subscriber:
     def close(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+
+
+def close_all(clients: Iterable[Sensor | Subscriber]) -> None:
+    """Clients wait for their thread, which may sit in a connect: all at once."""
+    leaving = [threading.Thread(target=client.close, daemon=True) for client in clients]
+    for each in leaving:
+        each.start()
+    for each in leaving:
+        each.join(5)
 
 
 class Measuring(threading.Thread):

@@ -7,14 +7,13 @@ shown.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 
 from rich.console import Console
 
-from brokerweave.demo.clients import Measuring, Sensor, Speaks, Subscriber
+from brokerweave.demo.clients import Measuring, Sensor, Speaks, Subscriber, close_all
 from brokerweave.demo.moved import MovesStage, MovesTally, tally
 from brokerweave.demo.regions import NAMES, ONE_WAY, Regions
 from brokerweave.demo.view import table
@@ -166,11 +165,7 @@ class GatewaysDemo:
     def close(self) -> None:
         if self._measuring is not None:
             self._measuring.stop()
-        leaving = [threading.Thread(target=client.close, daemon=True) for client in self._clients()]
-        for each in leaving:
-            each.start()
-        for each in leaving:
-            each.join(5)
+        close_all(self._clients())
         self.regions.close()
 
 

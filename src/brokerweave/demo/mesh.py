@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from brokerweave.demo.clients import Measuring, Sensor, Subscriber
+from brokerweave.demo.clients import Measuring, Sensor, Subscriber, close_all
 from brokerweave.demo.deliveries import ACK_MARGIN, Key
 from brokerweave.demo.sites import Site, SiteRow
 from brokerweave.errors import Unavailable
@@ -201,10 +200,5 @@ class MeshDemo(SiteRow):
     def close(self) -> None:
         if self._measuring is not None:
             self._measuring.stop()
-        clients: list[Sensor | Subscriber] = [*self._sensors, *self._subscribers]
-        leaving = [threading.Thread(target=client.close, daemon=True) for client in clients]
-        for each in leaving:
-            each.start()
-        for each in leaving:
-            each.join(5)
+        close_all([*self._sensors, *self._subscribers])
         super().close()

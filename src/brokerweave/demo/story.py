@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ from types import FrameType
 from rich.console import Console
 
 from brokerweave import lab
-from brokerweave.demo.clients import FILTER, Measuring, Sensor, Subscriber
+from brokerweave.demo.clients import FILTER, Measuring, Sensor, Subscriber, close_all
 from brokerweave.demo.deliveries import DeliverySummary, Outage, summarise
 from brokerweave.demo.gateways import GatewaysDemo
 from brokerweave.demo.gateways import missing as missing_gateways
@@ -259,12 +258,7 @@ class Demo:
     def close(self) -> None:
         if self._measuring is not None:
             self._measuring.stop()
-        # Clients wait for their thread, which may sit in a connect: all at once.
-        leaving = [threading.Thread(target=client.close, daemon=True) for client in self._clients()]
-        for each in leaving:
-            each.start()
-        for each in leaving:
-            each.join(5)
+        close_all(self._clients())
         if self._pipeline is not None:
             self._pipeline.close()
         self._row.close()

@@ -1,22 +1,18 @@
 """A real node as a child process on loopback, in front of a broker.
 
-Owns its configuration file and admin socket; the process is kept as any broker's is. Invariants: ports and
-data stay the same over a restart, so `restart(kill=True)` is a crash and a return. Must not know: what the
-node does.
+Owns its admin socket. Must not know: what the node does.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import brokerweave
 from brokerweave.errors import Unavailable
-from brokerweave.lab.broker import HOST, Broker, free_port
+from brokerweave.lab.broker import HOST, free_port
+from brokerweave.lab.own_process import Keys, OwnProcess
 from brokerweave.plugin import registry
 from brokerweave.runtime.admin_client import ask
 
@@ -24,7 +20,7 @@ _PATIENCE = 60.0
 """Seconds that an answer may take: there may be many nodes and brokers on this machine, all of them busy."""
 
 
-class LabNode(Broker):
+class LabNode(OwnProcess):
     """`neighbours` are the nodes that this one dials. `settings` are further keys, by section:
     `{"links": {"qos": 0}}`. `taps` are the topic filters of one tap."""
 
@@ -37,32 +33,18 @@ class LabNode(Broker):
         neighbours: tuple[LabNode, ...] = (),
         *,
         strategy: str = registry.DEFAULT,
-        settings: Mapping[str, Mapping[str, object]] | None = None,
+        settings: Mapping[str, Keys] | None = None,
         taps: tuple[str, ...] = (),
     ) -> None:
-        super().__init__()
-        self.id = node_id
+        super().__init__(node_id, settings)
         self.link_port = free_port()
         self._broker_port = broker_port
         self._neighbours = [(node.id, node.host, node.link_port) for node in neighbours]
         self._strategy = strategy
         self._taps = taps
-        self._settings = {section: dict(keys) for section, keys in (settings or {}).items()}
 
-    @classmethod
-    def missing(cls) -> str | None:
-        return None
-
-    @property
-    def version(self) -> str:
-        return brokerweave.__version__
-
-    @property
-    def config_file(self) -> Path:
-        return self.directory / "node.toml"
-
-    def command(self) -> list[str]:
-        node: dict[str, object] = {
+    def own_keys(self) -> Keys:
+        return {
             "id": self.id,
             "listen": f"{self.host}:{self.port}",
             "broker": f"{HOST}:{self._broker_port}",
@@ -71,28 +53,17 @@ class LabNode(Broker):
             "data_dir": str(self.directory / "data"),
             "admin_socket": str(self._socket),
         }
-        node.update(self._settings.get("node", {}))
-        sections = {"node": node, **{s: k for s, k in self._settings.items() if s != "node"}}
-        lines = []
-        for section, keys in sections.items():
-            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
-        for identifier, host, port in self._neighbours:
-            lines += ["[[neighbour]]", f'id = "{identifier}"', f'address = "{host}:{port}"']
-        if self._taps:
-            lines += ["[[tap]]", f"topics = {json.dumps(self._taps)}"]
-        self.config_file.write_text("\n".join(lines) + "\n")
-        return [sys.executable, "-m", "brokerweave", "node", str(self.config_file)]
+
+    def tables(self) -> Mapping[str, Sequence[Keys]]:
+        called = [{"id": each, "address": f"{host}:{port}"} for each, host, port in self._neighbours]
+        return {"neighbour": called, "tap": [{"topics": self._taps}] if self._taps else []}
+
+    def ask_status(self) -> object:
+        return self.status()
 
     def dials(self, neighbour: str, port: int) -> None:
         """One more neighbour in the configuration, from the next start on."""
         self._neighbours.append((neighbour, HOST, port))
-
-    def ready(self) -> bool:
-        try:
-            self.status()
-        except Unavailable:
-            return False
-        return True
 
     def ask(self, do: str, **arguments: object) -> dict[str, Any]:
         """One command on the admin socket."""
