@@ -242,6 +242,11 @@ class RunFolder:
             raise ConfigError(f"{self.path}: no run.json, so this is no run's folder")
         return _parsed(RunInfo, self.path / "run.json")
 
+    @property
+    def kind(self) -> str:
+        """Empty where only measurements were made, without a run."""
+        return self.run().kind if (self.path / "run.json").is_file() else ""
+
     def folder_of(self, number: int) -> Path:
         return self.path / "measurements" / f"{number:04}"
 

@@ -52,7 +52,7 @@ def _computed(folder: RunFolder, to: Path, measurement: Measurement) -> Indexes:
     number = measurement.id
     logs = (read_log(folder.logs(number, schema), schema) for schema in (SENDS, RECEIVES, RESOURCES))
     found, tables = indexes.compute(measurement, *logs)
-    if folder.run().kind == "migration":
+    if folder.kind == "migration":
         figures_of, more = computing.compute(folder, measurement)
         tables |= more
         computing.write(to, figures_of, number)
