@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerweave.cli.output import console, help_text, progress, table
+from brokerweave.cli.output import console, help_text, progress
 from brokerweave.cli.running_commands import Json, print_json
 
 if TYPE_CHECKING:
-    from brokerweave.bench.folder import Measurement, RunFolder
     from brokerweave.bench.migration.playing import PlayOptions
     from brokerweave.bench.migration.scenario import MigrationScenario
-    from brokerweave.bench.report.document import Table
 
 _HELP = """Move clients between sites in three emulated regions, through EMMA's eight events.
 
@@ -31,10 +29,14 @@ promise was broken.
 Examples:
   brokerweave bench migration
   brokerweave bench migration --qos 1 --procedure both
+  brokerweave bench migration --storm 1000 --at-once 50 --qos 2
   brokerweave bench report bench-runs/migration-...
 """
 RATES = {0: 10.0, 1: 2.0, 2: 1.0}
 """Messages a second of a publisher: the paper's, and what two cores can do with acknowledgements."""
+STORM_RATES = {1: 500.0, 2: 300.0}
+"""Messages a second of all together."""
+KEPT = "kept in {}; `brokerweave bench report` makes a page of it"
 
 
 def register(bench: typer.Typer) -> None:
@@ -63,11 +65,18 @@ def migration(
     end: Annotated[
         str, typer.Option(metavar="sigterm|kill", help="How the site in us-east ends (event 8).")
     ] = "sigterm",
+    storm: Annotated[
+        int,
+        typer.Option(min=0, max=4000, help="Instead of the events: move so many clients to another site."),
+    ] = 0,
+    at_once: Annotated[int, typer.Option(min=1, max=50, help="Of a storm: moves under way at a time.")] = 1,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="The run's folder; default: a new one.")
     ] = None,
     as_json: Json = False,
 ) -> int:
+    if storm:
+        return _storm(storm, at_once, qos, rate, to, as_json)
     from brokerweave.bench.migration.playing import PlayOptions
     from brokerweave.bench.migration.procedures import PRESETS, Procedure
     from brokerweave.bench.migration.scenario import eight_events
@@ -87,6 +96,7 @@ def _play(scenario: MigrationScenario, options: list[PlayOptions], to: Path | No
     from brokerweave.bench.migration import computing, promises
     from brokerweave.bench.migration.playing import play
     from brokerweave.bench.starting import alone, open_run
+    from brokerweave.cli import bench_migration_view as view
     from brokerweave.cli.bench_commands import tell
 
     described = {
@@ -101,60 +111,47 @@ def _play(scenario: MigrationScenario, options: list[PlayOptions], to: Path | No
     progress("")
     found = [computing.compute(folder, each)[0] for each in done]
     wrong = [said for each in found for said in promises.broken(each, killed=options[0].kill)]
-    cpu = [_cpu(folder, each) for each in done]
+    cpu = [view.cpu(folder, each) for each in done]
     if as_json:
         figures = [{**each.to_dict(), "cpu": used} for each, used in zip(found, cpu, strict=True)]
         print_json({"folder": str(folder.path), "procedures": figures, "broken": wrong})
     else:
-        _show([each.to_dict() for each in found], cpu)
-        console().print(f"kept in {folder.path}; `brokerweave bench report` makes a page of it")
+        view.show_events([each.to_dict() for each in found], cpu)
+        console().print(KEPT.format(folder.path))
     for each in wrong:
         typer.echo(f"brokerweave: {each}", err=True)
     return 1 if wrong else 0
 
 
-def _cpu(folder: RunFolder, done: Measurement) -> dict[str, Any]:
-    """Cores that were busy on average, of all and by kind of process."""
-    import os
+def _storm(clients: int, at_once: int, qos: int, rate: float | None, to: Path | None, as_json: bool) -> int:
+    from dataclasses import asdict
 
-    from brokerweave.bench import indexes
-    from brokerweave.bench.folder import LOAD, MACHINE, RECEIVES, RESOURCES, SENDS, read_log
+    from brokerweave.bench.migration import computing, promises
+    from brokerweave.bench.migration.storm import StormOptions, bound_ms, storm
+    from brokerweave.bench.starting import alone, open_run
+    from brokerweave.cli import bench_migration_view as view
+    from brokerweave.cli.bench_commands import tell
+    from brokerweave.errors import ConfigError
 
-    logs = (read_log(folder.logs(done.id, schema), schema) for schema in (SENDS, RECEIVES, RESOURCES))
-    used: dict[str, float] = {}
-    for each in indexes.compute(done, *logs)[0].usage:
-        kind = "gateways" if each.role.startswith("gateways/") else each.role.rpartition("/")[2]
-        kind = "load" if each.role.startswith(LOAD) else kind
-        used[kind] = used.get(kind, 0.0) + each.cpu
-    cores = os.cpu_count() or 1
-    ours = sum(cpu for kind, cpu in used.items() if kind != MACHINE)
-    return {"cores": cores, "share": used.get(MACHINE, 0.0) / cores, "ours": ours / cores, "by": used}
-
-
-def _show(found: list[dict[str, Any]], cpu: list[dict[str, Any]]) -> None:
-    from brokerweave.bench.migration.promises import MOST_CPU
-    from brokerweave.bench.report import migration as reporting
-
-    console().print(reporting.REGIONS)
-    _print(reporting.side_by_side(found))
-    for each, used in zip(found, cpu, strict=True):
-        console().print(f"{each['name']}, event by event:")
-        _print(reporting.phase_table(each))
-        _print(reporting.site_table(each))
-        by = ", ".join(f"{kind} {cores:.2f}" for kind, cores in sorted(used["by"].items()))
-        console().print(
-            f"CPU: {used['share']:.0%} of {used['cores']} cores, {used['ours']:.0%} by this ({by})"
-        )
-        if used["share"] > MOST_CPU:
-            console().print(f"more than {MOST_CPU:.0%}: the machine is what was measured; lower --rate")
-    console().print("EMMA's paper has 0.43 % lost per subscriber (QoS 0).")
-
-
-def _print(made: Table) -> None:
-    shown = table(*made.head)
-    for row in made.rows:
-        shown.add_row(*row)
-    console().print(shown)
+    if not qos:
+        raise ConfigError("--storm: give --qos 1 or 2, of which something is promised")
+    options = StormOptions(clients, at_once, qos, rate or STORM_RATES[qos])
+    topics = ["storm/up", *(f"storm/{number}" for number in range(clients))]
+    with alone(tell):
+        folder = open_run("migration", {"storm": asdict(options), "topics": topics, "qos": qos}, to)
+        done = storm(options, folder, tell)
+    progress("")
+    found, _ = computing.compute(folder, done)
+    wrong, used, bound = promises.broken(found, killed=False), view.cpu(folder, done), bound_ms(options)
+    if as_json:
+        figures = {**found.to_dict(), "cpu": used, "gap_bound_ms": bound}
+        print_json({"folder": str(folder.path), "storm": figures, "broken": wrong})
+    else:
+        view.show_storm(found.to_dict(), used, bound, options.interval)
+        console().print(KEPT.format(folder.path))
+    for each in wrong:
+        typer.echo(f"brokerweave: {each}", err=True)
+    return 1 if wrong else 0
 
 
 def _one_of(flag: str, given: str, known: Any) -> str:

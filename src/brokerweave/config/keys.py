@@ -249,9 +249,11 @@ class LimitsSection:
         metadata=about(
             seconds(0),
             "After SIGTERM: how long to go on serving clients while the health port says `draining`, before "
-            "they are sent away. A second SIGTERM ends the wait.",
+            "they are sent away. With [membership], controllers move their clients meanwhile. A second "
+            "SIGTERM ends the wait.",
             unit="seconds",
-            formula="more than the balancer takes to notice: its interval x the checks that must fail",
+            formula="more than the balancer takes to notice: its interval x the checks that must fail; some "
+            "seconds for a controller",
         ),
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from brokerweave.membership.members import Address
 
-_CLIENTS, _HEALTH, _TABLE, _MONITOR, _OBSERVER = 1, 2, 3, 4, 5
+_CLIENTS, _HEALTH, _TABLE, _MONITOR, _OBSERVER, _STOPS = 1, 2, 3, 4, 5, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Meta:
     """Where it answers the pings of gateways."""
     observer: bool = False
     """It is no node: it only wants to know the members."""
+    stops: bool = False
+    """It is about to leave in good order, and still serves its clients: who can takes them elsewhere."""
 
     def encode(self) -> bytes:
         """Raises `ValueError` if a field has more than 255 bytes."""
@@ -43,6 +45,8 @@ class Meta:
             fields.append((_TABLE, self.table))
         if self.observer:
             fields.append((_OBSERVER, b""))
+        if self.stops:
+            fields.append((_STOPS, b""))
         return b"".join(bytes((kind, len(value))) + value for kind, value in fields)
 
     @classmethod
@@ -52,7 +56,8 @@ class Meta:
         if clients is not None and not clients[0]:
             clients = None
         health, monitor = (_at(fields.get(kind, b""), clients) for kind in (_HEALTH, _MONITOR))
-        return cls(clients, health, fields.get(_TABLE, b""), monitor, _OBSERVER in fields)
+        table = fields.get(_TABLE, b"")
+        return cls(clients, health, table, monitor, _OBSERVER in fields, _STOPS in fields)
 
 
 def _at(raw: bytes, clients: Address | None) -> Address | None:

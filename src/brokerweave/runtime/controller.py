@@ -62,6 +62,8 @@ class ControllerProcess:
         self._core.pins.update(self._asked.pins)
         self._configured = {site.name: site for site in config.sites}
         self._membership: Membership | None = None
+        self._ending: set[str] = set()
+        """Sites whose nodes are about to stop."""
 
     def _make_agent(self) -> ControllerAgent | EmmaControllerAgent:
         own, pace = self.config.controller, self.config.pace
@@ -149,6 +151,17 @@ class ControllerProcess:
             own = known.monitor if known is not None else None
             monitor = plain(own) if own is not None else meta.monitor
             self._site_here(GraphSite(member.id, clients, monitor, weight))
+            self._ends(member.id, meta.stops)
+
+    def _ends(self, site: str, ends: bool) -> None:
+        """A site whose node is about to stop is left while it still serves its clients."""
+        if ends and site not in self._ending:
+            self._ending.add(site)
+            self._core.evacuate(site)
+        elif not ends and site in self._ending:
+            self._ending.discard(site)
+            self._core.resume(site)
+        self._port.look()
 
     def member_changed(self, member: Member) -> None:
         self.member_joined(member)
@@ -160,6 +173,7 @@ class ControllerProcess:
     def member_left(self, member: Member) -> None:
         """In good order: what was asked of it is done, and when it returns it takes clients."""
         self._asked.leaving.pop(member.id, None)
+        self._ending.discard(member.id)
         if member.id in self._core.graph.sites:
             self._core.resume(member.id)
         self._core.site_gone(member.id)
@@ -173,7 +187,11 @@ class ControllerProcess:
 
     def _changed(self) -> None:
         sites = self._core.graph.sites.values()
-        leaving = {site.name: site.leaving.value for site in sites if site.leaving is not Leaving.NO}
+        leaving = {
+            site.name: site.leaving.value
+            for site in sites
+            if site.leaving is not Leaving.NO and site.name not in self._ending
+        }
         unseen = {
             name: each for name, each in self._asked.leaving.items() if name not in self._core.graph.sites
         }

@@ -344,6 +344,8 @@ class Node:
         notice = self.config.limits.drain_notice
         if notice and not self.health.draining:
             self.call_later(notice, self._stopping.set)
+            self._meta = replace(self._meta, stops=True)
+            self.announce()
         else:
             self._stopping.set()
         self.health.draining = True

@@ -13,15 +13,16 @@ HOSTS = st.sampled_from(["127.0.0.1", "::1", "fe80::1:2", "node-a.example", "0.0
 ADDRESSES = st.none() | st.tuples(HOSTS, st.integers(1, 65_535))
 
 
-@given(ADDRESSES, ADDRESSES, ADDRESSES, st.binary(max_size=40), st.booleans())
+@given(ADDRESSES, ADDRESSES, ADDRESSES, st.binary(max_size=40), st.booleans(), st.booleans())
 def test_what_was_said_is_heard(
     clients: tuple[str, int] | None,
     health: tuple[str, int] | None,
     monitor: tuple[str, int] | None,
     table: bytes,
     observer: bool,
+    stops: bool,
 ) -> None:
-    meta = Meta(clients, health, table, monitor, observer)
+    meta = Meta(clients, health, table, monitor, observer, stops)
     assert Meta.decode(meta.encode()) == meta
     assert len(meta.encode()) <= MOST_META
 

@@ -30,6 +30,8 @@ Settings = Mapping[str, Mapping[str, object]]
 _MOSQUITTO = ("set_tcp_nodelay true", "max_queued_messages 100000", "max_inflight_messages 1000")
 COPIES = 2
 """Sites that have a message before its publisher hears so, where the strategy keeps copies."""
+NOTICE = 3.0
+"""Seconds that a site which is to stop serves its clients on, while they leave."""
 _STARTERS = 4
 _PATIENCE = 120.0
 _MOST_MOVES = 20_000
@@ -48,6 +50,7 @@ class _LabSite:
             "node": {"key_file": str(key)},
             "membership": membership,
             "monitoring": {"listen": f"{host}:{monitor_port}"},
+            "limits": {"drain_notice": NOTICE},
         }
         traits = registry.strategy(strategy).traits
         if traits.keeps_for_absent:
@@ -95,7 +98,8 @@ class MigrationDeployment:
         self._stack = ExitStack()
         # A child dies with the thread that started it: these live as long as the deployment.
         self._starters = ThreadPoolExecutor(_STARTERS, "starter")
-        self._controller: LabController
+        self._controllers: list[LabController] = []
+        """One, or none yet."""
 
     # Starting and stopping
 
@@ -116,7 +120,7 @@ class MigrationDeployment:
         region, times = self._network[CENTRAL], self._times
         first = next(iter(self.sites.values()))
         bind = f"{region.host}:{free_port()}"
-        self._controller = LabController(
+        controller = LabController(
             "controller",
             settings={
                 "controller": {"key_file": str(self._key), "round": times.round},
@@ -124,9 +128,10 @@ class MigrationDeployment:
                 "membership": {"bind": bind, "join": [first.member]},
             },
         )
-        self._controller.host = region.host
-        self._stack.callback(self._controller.close)
-        self._in(region, self._controller.start)
+        controller.host = region.host
+        self._stack.callback(controller.close)
+        self._controllers.append(controller)
+        self._in(region, controller.start)
 
     def start_gateways(self, groups: Iterable[MigrationGroup]) -> None:
         """All at the same time; returns when each follows the controller and has measured its sites."""
@@ -165,8 +170,8 @@ class MigrationDeployment:
         self.sites[name].node.wait_for_links(links, _PATIENCE)
 
     def stop_site(self, name: str, *, kill: bool) -> None:
-        self._running.remove(name)
         self._starters.submit(self.sites[name].stop, kill=kill).result(_PATIENCE)
+        self._running.remove(name)
 
     def _in(self, region: EmulatedRegion, start: Callable[[], None]) -> None:
         self._starters.submit(self._inside, region, start).result(_PATIENCE)
@@ -177,6 +182,10 @@ class MigrationDeployment:
             start()
 
     # What is asked
+
+    @property
+    def _controller(self) -> LabController:
+        return self._controllers[0]
 
     def ask_controller(self, what: str, **told: object) -> dict[str, Any]:
         with self._network[CENTRAL].inside():
@@ -201,10 +210,11 @@ class MigrationDeployment:
 
     def tracebacks(self) -> list[str]:
         """Which of its processes had an accident."""
-        processes: list[tuple[str, Broker]] = [("controller", self._controller)]
-        processes += [(name, site.node) for name, site in self.sites.items()]
-        processes += list(self.gateways.items())
-        return [name for name, each in processes if "Traceback" in each.log_tail(10_000)]
+        return [each.name for each in self._processes() if "Traceback" in each.log_tail(10_000)]
+
+    def _processes(self) -> list[Broker]:
+        nodes = [site.node for site in self.sites.values()]
+        return [*self.gateways.values(), *self._controllers, *nodes]
 
     def servers(self) -> list[EdgeServer]:
         """Of all that runs now."""
@@ -223,8 +233,8 @@ class MigrationDeployment:
 
     def __exit__(self, *_: object) -> None:
         try:
-            for gateway in self.gateways.values():
-                gateway.stop(kill=True)
+            for process in self._processes():
+                process.stop(kill=True)
             self._stack.close()
         finally:
             self._starters.shutdown()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,7 +103,7 @@ class _Player:
         try:
             begin, end = self._happen(processes)
             load.results(end)
-            moves = self._moves()
+            moves = run_moves(deployment.moves(), load.label)
             faults = deployment.tracebacks()
             counters = deployment.counters()
             servers = tuple(deployment.servers())
@@ -127,7 +127,7 @@ class _Player:
             servers=servers,
             events=tuple(self._events),
         )
-        return _counted(found, path)
+        return counted(found, path)
 
     def _processes(self) -> dict[str, int]:
         servers = self._deployment.servers()
@@ -162,26 +162,29 @@ class _Player:
             for name in event.names:
                 self._deployment.stop_site(name, kill=self._options.kill)
 
-    def _moves(self) -> list[RunMove]:
-        now, rows = time.monotonic(), self._deployment.moves()
-        return [self._move(row, now) for row in reversed(rows)]
 
-    def _move(self, row: dict[str, Any], now: float) -> RunMove:
-        label, _, number = str(row["client"]).rpartition("-")
-        begin = now - row["seconds_ago"]
-        end = 0.0 if row["took"] is None else begin + row["took"]
-        return RunMove(
-            int(number) if label == self._load.label else -1,
-            row["origin"],
-            row["target"],
-            row["cause"],
-            row["outcome"],
-            int(begin * 1e9),
-            int(end * 1e9),
-        )
+def run_moves(rows: Sequence[Mapping[str, Any]], label: str) -> list[RunMove]:
+    """What the controller decided (its answer, the latest first), the first first."""
+    now = time.monotonic()
+    return [_move(row, now, label) for row in reversed(rows)]
 
 
-def _counted(done: Measurement, path: Path) -> Measurement:
+def _move(row: Mapping[str, Any], now: float, known: str) -> RunMove:
+    label, _, number = str(row["client"]).rpartition("-")
+    begin = now - row["seconds_ago"]
+    end = 0.0 if row["took"] is None else begin + row["took"]
+    return RunMove(
+        int(number) if label == known else -1,
+        row["origin"],
+        row["target"],
+        row["cause"],
+        row["outcome"],
+        int(begin * 1e9),
+        int(end * 1e9),
+    )
+
+
+def counted(done: Measurement, path: Path) -> Measurement:
     """With what the logs say, for who only wants to see that all is there."""
     sends = read_log(sorted(path.glob("sends-*.arrow")), SENDS)
     receives = read_log(sorted(path.glob("receives-*.arrow")), RECEIVES)

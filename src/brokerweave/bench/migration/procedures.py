@@ -38,3 +38,5 @@ PRESETS: Mapping[str, tuple[float, ControllerTimes]] = {
     "paper": (60.0, ControllerTimes(15.0, 15.0, 20.0, 45.0)),
 }
 """Seconds of a phase, and the controller's times. The paper's rounds and measurements are 15 s apart."""
+NO_POLICY = ControllerTimes(3600.0, 15.0, 3600.0, 86_400.0)
+"""Clients move only when somebody asks for it."""

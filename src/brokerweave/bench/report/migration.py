@@ -15,6 +15,7 @@ from brokerweave.bench import figures
 from brokerweave.bench.figures import RunResult
 from brokerweave.bench.folder import Measurement, RunFolder
 from brokerweave.bench.migration import computing
+from brokerweave.bench.migration.figures import MOST_TOPICS
 from brokerweave.bench.report import charts
 from brokerweave.bench.report.charts import ChartMark, number_text
 from brokerweave.bench.report.document import Chart, Part, Section, Table, Text
@@ -112,6 +113,8 @@ def _pictures(folder: RunFolder, measurement: Measurement) -> list[str]:
     ]
     sites = _rows(folder, measurement, "sites")
     topics = _rows(folder, measurement, "topics")
+    if len({row["topic"] for row in topics}) > MOST_TOPICS:
+        return []
     drawn = []
     for title, column in (("in", "in_per_s"), ("out", "out_per_s")):
         lines = _lines(sites, "site", column)
