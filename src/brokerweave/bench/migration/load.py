@@ -23,6 +23,8 @@ HEAD_START = 0.3
 """Seconds between the last SUBACK and the first message."""
 LEAVING = 1.0
 """What was sent so many seconds before a group left is on its way when it leaves, and does not count."""
+QUIET = 2.0
+"""Seconds without a delivery after which all have come: nothing takes as long between regions."""
 _READY = 120.0
 _DRAIN = 60.0
 
@@ -79,7 +81,7 @@ def worker_plan(
         warm_up=0.0,
         measured=seconds,
         cool_down=0.0,
-        quiet=0.0 if leaves else 3.0,
+        quiet=0.0 if leaves else QUIET,
     )
 
 
