@@ -1,9 +1,9 @@
 """A storm: many clients of one gateway are moved to another site, so many at once, under load.
 
 Owns who is moved when, and for whom there is load. Four of five clients subscribe, each to a topic of its
-own, the fifth publishes. Only those that move soon, move, or have just moved get and send messages, so that each
-sees many while it moves and the load of the machine stays bounded. Invariant: never are more moves under way
-than was asked for. Must not know: what the logs mean.
+own, the fifth publishes. Only those that move soon, move, or have just moved get and send messages, so that
+each sees many while it moves and the load of the machine stays bounded. Invariant: never are more moves under
+way than was asked for. Must not know: what the logs mean.
 """
 
 from __future__ import annotations
