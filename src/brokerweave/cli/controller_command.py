@@ -197,10 +197,10 @@ def _ask(api: str, token: Path | None, path: str, told: Mapping[str, object] | N
     from brokerweave.config.values import BadValue
     from brokerweave.errors import ConfigError
     from brokerweave.runtime.api_client import ask
-    from brokerweave.runtime.secret_files import read_password
+    from brokerweave.runtime.secret_files import read_token
 
     try:
         address = Address.parse(api)
     except BadValue as bad:
         raise ConfigError(f"--api should be {bad}; not {api!r}") from None
-    return ask(address, path, told, read_password(token))
+    return ask(address, path, told, read_token(token))

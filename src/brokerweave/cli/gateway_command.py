@@ -64,7 +64,7 @@ def status(id: Id = "gateway", socket: Socket = None, as_json: Json = False) -> 
         return
     sites = found.pop("sites")
     show_numbers({**found.pop("gateway"), **found})
-    show_rows(sites, ("site", "address", "clients", "round_trip_ms"))
+    show_rows(sites, ("site", "address", "clients", "round_trip_ms", "problem"))
 
 
 def clients(id: Id = "gateway", socket: Socket = None, as_json: Json = False) -> None:

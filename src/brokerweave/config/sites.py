@@ -7,6 +7,7 @@ wins over a table. Must not know: what a site is for.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -59,6 +60,9 @@ class SiteFile(ConfigFile):
         texts = given.pop("site", ())
         assert isinstance(texts, Iterable)
         self._texts = [SiteText.parse(str(text), "--site") for text in texts]
+        for name, count in Counter(each.name for each in self._texts).items():
+            if count > 1:
+                raise ConfigError(f"--site gives '{name}' twice; keep one of them")
         super().__init__(Path(path) if path is not None else None, given, sections, lists)
 
     def sites(self, make: Callable[[SiteText], N]) -> tuple[N, ...]:

@@ -39,6 +39,7 @@ from brokerweave.mqtt.scanner import Frame, Scanner
 
 ELSEWHERE = frozenset({0x88, 0x89, 0x8B, 0x97, 0x9C, 0x9D, 0x9F})
 """Reason codes by which a site of MQTT 5 says: not here, or not now."""
+NO_SITE = "no site answers"
 UNAVAILABLE = 3
 """The same before MQTT 5."""
 _ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP})
@@ -264,7 +265,7 @@ class Tunnel:
         self._event(Event.OVERDUE)
 
     def hopeless(self) -> None:
-        self._why = "no site answers"
+        self._why = NO_SITE
         if self.connect is not None and self.connack is None:
             code = 0x88 if self.version == 5 else UNAVAILABLE
             self._to_client(codec.encode(ConnAck(code), self.version))

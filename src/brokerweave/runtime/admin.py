@@ -34,9 +34,14 @@ class AdminServer:
         self._commands.update(commands)
 
     async def start(self) -> None:
-        self._take_path()
-        self._server = await asyncio.start_unix_server(self._serve, str(self._path), limit=MAX_REQUEST)
-        self._path.chmod(0o600)
+        """Raises `ConfigError` if the path cannot be used."""
+        try:
+            self._take_path()
+            self._server = await asyncio.start_unix_server(self._serve, str(self._path), limit=MAX_REQUEST)
+            self._path.chmod(0o600)
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(f"admin_socket {self._path} cannot be made: {why}") from error
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -52,7 +57,7 @@ class AdminServer:
         except OSError:
             self._path.unlink(missing_ok=True)
         else:
-            raise ConfigError(f"a node answers on {self._path} already; stop it, or give this one another id")
+            raise ConfigError(f"somebody answers on {self._path} already; stop it, or take another id")
         finally:
             probe.close()
 

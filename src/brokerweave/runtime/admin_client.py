@@ -30,9 +30,9 @@ def ask(path: Path, request: Mapping[str, object], timeout: float = _TIMEOUT) ->
             connection.sendall(json.dumps(request).encode() + b"\n")
             answer = _read_line(connection)
     except TimeoutError as error:
-        raise Unavailable(f"the node at {path} did not answer within {timeout:g} seconds") from error
+        raise Unavailable(f"what runs at {path} did not answer within {timeout:g} seconds") from error
     except OSError as error:
-        raise Unavailable(f"no node answers at {path} ({error.strerror or error})") from error
+        raise Unavailable(f"nobody answers at {path} ({error.strerror or error}): does it run?") from error
     return understand(answer, path)
 
 
@@ -55,7 +55,7 @@ def understand(answer: bytes, path: Path) -> dict[str, Any]:
             return result if isinstance(result, dict) else {"result": result}
         refusal = str(reply["error"])
     except (ValueError, TypeError, KeyError):
-        raise Unavailable(f"what answers at {path} is no brokerweave node, or it ended just now") from None
+        raise Unavailable(f"what answers at {path} is not brokerweave, or it ended just now") from None
     raise BrokerweaveError(refusal)
 
 

@@ -34,7 +34,7 @@ from brokerweave.runtime.json_api import JsonApi
 from brokerweave.runtime.membership import Membership, OwnMembership
 from brokerweave.runtime.monitoring import draw_boot, monitoring_key
 from brokerweave.runtime.problems import Problems
-from brokerweave.runtime.secret_files import read_key, read_password
+from brokerweave.runtime.secret_files import read_key, read_token
 
 log = logging.getLogger("brokerweave.controller")
 
@@ -98,7 +98,7 @@ class ControllerProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         commands = ControllerCommands(self._core, self.config.pace.drain_per_second, self._changed)
-        token = read_password(self.config.controller.api_token_file)
+        token = read_token(self.config.controller.api_token_file)
         api = JsonApi({"/status": self._status, **commands.asked()}, commands.told(), token)
         try:
             for site in self.config.sites:

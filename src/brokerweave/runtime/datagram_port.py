@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from brokerweave.config import Address as ConfigAddress
 from brokerweave.errors import Unavailable
 from brokerweave.runtime.alarm import Alarm
+from brokerweave.runtime.binding import unusable
 
 Address = tuple[str, int]
 
@@ -46,10 +47,7 @@ class DatagramPort(asyncio.DatagramProtocol):
                 lambda: self, (address.host, address.port)
             )
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise Unavailable(
-                f"{name} {address} cannot be used ({reason}); is another program there?"
-            ) from error
+            raise unusable(name, address, error) from error
         found = self._transport.get_extra_info("sockname")
         self.address = str(found[0]), int(found[1])
 

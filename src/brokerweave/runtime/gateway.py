@@ -15,18 +15,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
-from typing import TypeVar
 
 import uvloop
 
 import brokerweave
 from brokerweave.config import Address, LimitsSection, claim_admin_folder
 from brokerweave.config.gateway import GatewayConfig
-from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
+from brokerweave.errors import BrokerweaveError, ConfigError
 from brokerweave.gateway.core import GatewayCore, GatewayRules
 from brokerweave.gateway.link import SiteLink
 from brokerweave.gateway.orders import MoveTask
 from brokerweave.gateway.transitions import ClientWay, MoveStep
+from brokerweave.gateway.tunnel import NO_SITE
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Connect, Disconnect
 from brokerweave.placement.followed import KnownSite
@@ -37,10 +37,12 @@ from brokerweave.placement.prober import ProbeSettings
 from brokerweave.runtime import logs
 from brokerweave.runtime.accepting import Accepting
 from brokerweave.runtime.admin import AdminServer, Command
+from brokerweave.runtime.binding import bound
 from brokerweave.runtime.datagram_port import DatagramPort, plain, resolved
 from brokerweave.runtime.files import raise_file_limit
 from brokerweave.runtime.gateway_relay import GatewayClient
 from brokerweave.runtime.gateway_sites import GatewaySites
+from brokerweave.runtime.gateway_watch import GatewayWatch
 from brokerweave.runtime.health import NodeHealth
 from brokerweave.runtime.monitoring import draw_boot, monitoring_key
 from brokerweave.runtime.problems import Problems
@@ -52,7 +54,6 @@ log = logging.getLogger("brokerweave.gateway")
 
 TICKET_SECONDS = 30.0
 RATE_SECONDS = 5.0
-_T = TypeVar("_T")
 _SHUTTING_DOWN = 0x8B
 _POLL_SECONDS = 0.02
 _OUTCOMES = {
@@ -79,8 +80,9 @@ class GatewayProcess:
         self.limits: LimitsSection = config.limits
         self.health = NodeHealth(lambda: bool(self._sites.known))
         self._started = time.monotonic()
-        self._problems = Problems()
+        self._problems = Problems("gateway")
         self._key = read_key(config.gateway.key_file)
+        self._watch = GatewayWatch(config.gateway.controller, self._problems, time.monotonic())
         self._sites = GatewaySites(config.limits, self._run)
         planned = config.moves.procedure == "planned" and self._key is not None
         rules = GatewayRules(
@@ -117,8 +119,8 @@ class GatewayProcess:
             await self._start_agent()
             own = self.config.gateway
             if own.health is not None:
-                health = await _bound("health", own.health, self.health.listen(*own.health))
-            await _bound("listen", own.listen, self._accepting.listen(*own.listen))
+                health = await bound("health", own.health, self.health.listen(*own.health))
+            await bound("listen", own.listen, self._accepting.listen(*own.listen))
             if own.admin_socket is None:
                 claim_admin_folder()
             await admin.start()
@@ -224,6 +226,11 @@ class GatewayProcess:
 
     def settled(self, client: GatewayClient, step: MoveStep, why: str) -> None:
         self._core.settled(client, step, why)
+        if step is MoveStep.DONE:
+            self._watch.served()
+        elif step is MoveStep.FAIL and why == NO_SITE:
+            self._core.counters["clients_without_site"] += 1
+            self._watch.refused(self._sites.unreachable)
         self._port.look()
 
     def clear_session(self, site: str, connect: Connect) -> None:
@@ -351,6 +358,7 @@ class GatewayProcess:
                     "address": str(Address(*site.clients)),
                     "clients": at[name],
                     "round_trip_ms": round(1000 * trips[name], 3) if name in trips else None,
+                    "problem": self._sites.unreachable.get(name),
                 }
                 for name, site in sorted(self._sites.known.items())
             ],
@@ -372,12 +380,5 @@ class GatewayProcess:
                     rate = max(0, counts[client] - last.get(client, counts[client])) / RATE_SECONDS
                     self._agent.client_at(key, link.site, now, rate)
             last = counts
+            self._watch.look(self._agent.follows, now)
             self._port.look()
-
-
-async def _bound(name: str, address: Address, serving: Coroutine[None, None, _T]) -> _T:
-    try:
-        return await serving
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise Unavailable(f"{name} {address} cannot be used ({reason}); is another program there?") from error

@@ -7,6 +7,7 @@ what a tunnel does with a connection.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -29,6 +30,8 @@ class GatewaySites:
         self._limits = limits
         self._run = run
         self.known: Mapping[str, KnownSite] = {}
+        self.unreachable: dict[str, str] = {}
+        """Sites to which the last connection failed, and why."""
 
     def open(
         self, client: GatewayClient, site: str, drains: bool, failed: Callable[[GatewayClient, str], None]
@@ -50,10 +53,12 @@ class GatewaySites:
             except TimeoutError:
                 why = "no answer in time"
             except OSError as error:
-                why = error.strerror or str(error)
+                why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             else:
+                self.unreachable.pop(site, None)
                 client.opened(connection)
                 return
+        self.unreachable[site] = why
         failed(client, f"{site}: {why}")
 
     def clear(self, site: str, connect: Connect, done: Callable[[bool], None]) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from brokerweave.config import Address
-from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
+from brokerweave.errors import BrokerweaveError, ConfigError
+from brokerweave.runtime.binding import bound
 
 MOST_HEAD = 16 * 1024
 MOST_BODY = 64 * 1024
@@ -62,13 +63,8 @@ class JsonApi:
 
     async def start(self, address: Address) -> None:
         """Raises `Unavailable` if the address cannot be used."""
-        try:
-            self._server = await asyncio.start_server(self._serve, *address, limit=MOST_HEAD)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise Unavailable(
-                f"api {address} cannot be used ({reason}); is another program there?"
-            ) from error
+        serving = asyncio.start_server(self._serve, *address, limit=MOST_HEAD)
+        self._server = await bound("api", address, serving)
         self.address = Address(*self._server.sockets[0].getsockname()[:2])
 
     def close(self) -> None:
@@ -105,7 +101,7 @@ class JsonApi:
     def _check_token(self, request: _Request) -> None:
         shown = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
         if self._token is not None and not hmac.compare_digest(shown, self._token):
-            raise _Refusal(401, "show the token: Authorization: Bearer TOKEN")
+            raise _Refusal(401, "the token is missing or wrong: give --api-token-file")
 
     async def _do(self, request: _Request, reader: asyncio.StreamReader) -> object:
         path, _, query = request.path.partition("?")

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 from brokerweave.config import Address, MembershipSection
-from brokerweave.errors import RemoteProtocolError, Unavailable
+from brokerweave.errors import RemoteProtocolError
 from brokerweave.membership import events
 from brokerweave.membership.events import MembershipEvent, Watcher
 from brokerweave.membership.exchange import Exchange
@@ -31,6 +31,7 @@ from brokerweave.membership.meta import Meta
 from brokerweave.membership.presets import PRESETS
 from brokerweave.membership.swim import Swim
 from brokerweave.runtime.alarm import Alarm
+from brokerweave.runtime.binding import unusable
 
 log = logging.getLogger("brokerweave.membership")
 
@@ -99,10 +100,7 @@ class Membership:
             self._server = await asyncio.start_server(self._accept, host, port)
             address = await self._advertised(port)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise Unavailable(
-                f"[membership] bind {section.bind} cannot be used ({reason}); is another program there?"
-            ) from error
+            raise unusable("[membership] bind", section.bind, error) from error
         link = self._link_address(address[0])
         claim = Claim(self._own.id, secrets.randbits(64), address, link, meta=self._own.meta)
         now = time.monotonic()

@@ -14,11 +14,10 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import TypeVar
 
 import uvloop
 
@@ -40,6 +39,7 @@ from brokerweave.plugin import Strategy, registry
 from brokerweave.runtime import dead_letter_commands, logs, settings
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
+from brokerweave.runtime.binding import bound
 from brokerweave.runtime.checkpoints import Checkpoints
 from brokerweave.runtime.client_listener import ClientListener
 from brokerweave.runtime.clock import CHECK_SECONDS, Clock
@@ -321,14 +321,14 @@ class Node:
         for neighbour in self.config.neighbours:
             self._configured.add(neighbour.id, neighbour.address)
         if node.link_listen is not None:
-            await _bind("link_listen", node.link_listen, self.links.listen(node.link_listen))
+            await bound("link_listen", node.link_listen, self.links.listen(node.link_listen))
         elif self.config.neighbours == ():
             self.warn("neither link_listen nor a neighbour is configured: this node links with no other")
         if node.key_file is None and node.link_listen is not None:
             self.warn("no key_file: anyone who can connect to link_listen may link")
         if node.health is not None:
-            self._health_server = await _bind("health", node.health, self.health.listen(*node.health))
-        await _bind("listen", node.listen, self.client_listener.listen())
+            self._health_server = await bound("health", node.health, self.health.listen(*node.health))
+        await bound("listen", node.listen, self.client_listener.listen())
 
     def _follow_clock(self) -> None:
         self.call_later(CHECK_SECONDS, self._follow_clock)
@@ -457,14 +457,3 @@ class Node:
     def forget_lanes(self, neighbour: str) -> None:
         self._lane_folders.delete(neighbour)
         self._checkpoints.save()  # the write-ahead log may name them still
-
-
-T = TypeVar("T")
-
-
-async def _bind(name: str, address: Address, serving: Awaitable[T]) -> T:
-    try:
-        return await serving
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise Unavailable(f"{name} {address} cannot be used ({reason}); is another program there?") from error

@@ -1,8 +1,8 @@
-"""What goes wrong in a node: written to its log, and kept for `status`.
+"""What goes wrong in a node or a gateway: written to its log, and kept for `status`.
 
 Owns the warnings of this start and the count of internal errors. Invariants: no more is kept than somebody
 reads, however often it happens; an internal error is said once for each kind, and counted each time; an error
-that nobody caught never ends the node. Must not know: who warns, what a task does.
+that nobody caught never ends the process. Must not know: who warns, what a task does.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ from typing import Any
 
 from brokerweave.node.plugins import MOST_KINDS, place_of
 
-log = logging.getLogger("brokerweave.node")
-
 MOST_WARNINGS = 100
 
 
 class Problems:
-    def __init__(self) -> None:
+    def __init__(self, process: str = "node") -> None:
+        self._log = logging.getLogger(f"brokerweave.{process}")
         self.warnings: list[str] = []
         self.internal_errors = 0
         self._said: set[tuple[str, str, str]] = set()
 
     def warn(self, message: str) -> None:
-        log.warning(message)
+        self._log.warning(message)
         self._remember(message)
 
     def report(self, message: str, error: BaseException | None) -> None:
         """Say it with all that is known of the error."""
-        log.error(message, exc_info=error)
+        self._log.error(message, exc_info=error)
         self._remember(message)
 
     def task_failed(self, task: str, error: BaseException) -> None:
@@ -40,7 +39,7 @@ class Problems:
         """What nobody caught: in a timer, in a protocol, in a task that nobody waited for."""
         error = context.get("exception")
         if isinstance(error, OSError) and ("transport" in context or "protocol" in context):
-            log.info("%s: %s", context.get("message"), error)  # a connection's end in an unusual way
+            self._log.info("%s: %s", context.get("message"), error)  # a connection's end in an unusual way
         elif isinstance(error, OSError) and "socket" in context:
             self.warn(f"{context.get('message')}: {error}")  # no descriptor is left to accept with
         else:

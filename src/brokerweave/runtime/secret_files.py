@@ -1,7 +1,7 @@
-"""Passwords and keys, each in a file of its own: the first line is it.
+"""Passwords, tokens and keys, each in a file of its own: the first line is it.
 
-Raises `ConfigError` for a file that cannot be read, and for a key that is too short to be one. Must not know:
-what is opened with them.
+Raises `ConfigError` for a file that cannot be read, an empty token, and a key that is too short to be one.
+Must not know: what is opened with them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,16 @@ def read_password(path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
-        return path.read_bytes().splitlines()[0] if path.stat().st_size else b""
+        return next(iter(path.read_bytes().splitlines()), b"")
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read_token(path: Path | None) -> bytes | None:
+    token = read_password(path)
+    if token == b"":
+        raise ConfigError(f"the first line of {path} should be a token, and is empty")
+    return token
 
 
 def read_key(path: Path | None) -> bytes | None:

@@ -40,6 +40,7 @@ def test_flags_win_over_the_file_and_sites_replace_those_of_the_same_name(tmp_pa
         ("", {}, "no site is known"),
         ("", {"gateway.controller": ["h:7900"]}, "needs the 'key_file'"),
         ("", {"site": ["a"]}, "--site should be NAME=HOST:PORT"),
+        ("", {"site": ["a=h:1", "a=h:2"]}, "--site gives 'a' twice"),
         ("", {"site": ["a=h:1"], "gateway.key_file": "/nowhere"}, "cannot be read"),
         (SITES + SITES, {}, "twice"),
         ("[gateway]\nlisten_on = 1\n", {}, "unknown key 'listen_on'"),

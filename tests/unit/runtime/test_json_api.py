@@ -37,7 +37,7 @@ async def test_what_is_asked_and_told_is_answered() -> None:
 async def test_with_a_token_nothing_is_answered_without_it() -> None:
     api = await served(TOKEN)
     for wrong in (None, b"another", TOKEN[:-1]):
-        with pytest.raises(ConfigError, match="show the token"):
+        with pytest.raises(ConfigError, match="the token is missing or wrong"):
             await asyncio.to_thread(api_client.ask, api.address, "/asked", None, wrong)
     assert await asyncio.to_thread(api_client.ask, api.address, "/asked", None, TOKEN) == {"got": {}}
     api.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave.errors import ConfigError
-from brokerweave.runtime.secret_files import read_key, read_password
+from brokerweave.runtime.secret_files import read_key, read_password, read_token
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,11 @@ def test_a_key_has_at_least_sixteen_bytes(tmp_path: Path) -> None:
     file.write_bytes(b"0123456789abcde\n")
     with pytest.raises(ConfigError, match="shorter than 16 bytes"):
         read_key(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\nsecret\n"])
+def test_an_empty_token_lets_nobody_in_and_is_an_error(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match="should be a token, and is empty"):
+        read_token(file)
