@@ -22,6 +22,7 @@ from brokerweave.care.moves import Moves
 from brokerweave.care.publications import RecordedPublications
 from brokerweave.care.recent import RecentPublications
 from brokerweave.care.record import Snapshot, merged, part
+from brokerweave.care.waiting import Thresholds
 from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 from brokerweave.plugin.sites import SiteBook
 
@@ -66,6 +67,8 @@ class Claims:
         self._since: dict[str, int] = {}
         """When a client last came anywhere, as far as is known."""
         self._releasing: dict[str, _Releasing] = {}
+        self._releases: Thresholds[_Releasing] = Thresholds()
+        self._ready = False
 
     def generation(self, client: str) -> int:
         """The last that is known of a client."""
@@ -115,7 +118,7 @@ class Claims:
         homes.holders.whole(record)
         homes.want(record)
         home.claiming = Claiming(self._sites.announce(), homes.holders.position())
-        homes.waiting[home.client] = home
+        homes.waiting.add(home, home.claiming.version, home.claiming.positions)
         for node in self._sites.linked():
             self._ask(home, node)
         self._host.call_later(self._sites.patience, partial(self._late, home, home.claiming))
@@ -163,7 +166,7 @@ class Claims:
     def changed(self, home: Home) -> None:
         """What a client wants where it is has changed: origins have to hear it, and holders."""
         version, positions = self._sites.announce(), self._homes.holders.position()
-        self._homes.waiting[home.client] = home
+        self._homes.waiting.add(home, version, positions)
         home.unsettled = None
         if home.claiming is None:
             home.claiming = Claiming(version, positions)
@@ -296,6 +299,7 @@ class Claims:
                 self.changed(home)
             elif home.claiming is not None:
                 home.claiming.positions = self._homes.holders.position()
+                self._homes.waiting.add(home, home.claiming.version, home.claiming.positions)
         if give.in_flight is not None:
             self.moves.answered(home, neighbour, give.in_flight)
         claiming = home.claiming
@@ -420,17 +424,51 @@ class Claims:
         version, life = self._sites.announce(), self._sites.life_of(neighbour)
         releasing = _Releasing(release.client, neighbour, life, release.generation, version)
         self._releasing[release.client] = releasing
-        self.look()
+        self._releases.add(version, releasing, self._is_releasing)
+        self._let_go_if_nothing_comes(releasing)
 
     def look(self) -> None:
-        """Somebody heard or told something: whatever waited for that goes on."""
-        for each in [each for each in self._releasing.values() if self._nothing_comes(each)]:
-            self._let_go(each)
-            self._give(each.to, Give(each.client, each.generation, DONE))
-        for home in list(self._homes.waiting.values()):
-            self.progress(home)
-            if home.claiming is None and home.unsettled is None and not home.delivering.standing:
-                del self._homes.waiting[home.client]
+        """Something changed that may concern all who wait: who lives, whose links are up, who are holders."""
+        for each in list(self._releasing.values()):
+            self._let_go_if_nothing_comes(each)
+        for home in self._homes.waiting.all():
+            self._go_on(home)
+
+    def heard(self, before: int, version: int) -> None:
+        """A neighbour knows a version of what this site wants, and knew another one before."""
+        if self._has_become_ready():
+            self.look()
+            return
+        for each in self._releases.passed(before, version):
+            if self._is_releasing(each):
+                self._let_go_if_nothing_comes(each)
+        for home in self._homes.waiting.heard(before, version):
+            self._go_on(home)
+
+    def logged(self, node: str, before: int, position: int) -> None:
+        """A holder has its log up to a position."""
+        if self._has_become_ready():
+            self.look()
+            return
+        for home in self._homes.waiting.had(node, before, position):
+            self._go_on(home)
+
+    def _has_become_ready(self) -> bool:
+        before, self._ready = self._ready, self._ready or self._sites.ready()
+        return self._ready and not before
+
+    def _go_on(self, home: Home) -> None:
+        self.progress(home)
+        if home.claiming is None and home.unsettled is None and not home.delivering.standing:
+            self._homes.waiting.discard(home.client)
+
+    def _is_releasing(self, releasing: _Releasing) -> bool:
+        return self._releasing.get(releasing.client) is releasing
+
+    def _let_go_if_nothing_comes(self, releasing: _Releasing) -> None:
+        if self._nothing_comes(releasing):
+            self._let_go(releasing)
+            self._give(releasing.to, Give(releasing.client, releasing.generation, DONE))
 
     def lives(self) -> None:
         """Who is not home any more has left what it was released from to its own holders."""

@@ -128,12 +128,14 @@ class ClientCare(Care, SiteEvents):
     # Other sites
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
+        before = self._hearing.known(neighbour)
         if self._hearing.heard(neighbour, version, cut):
-            self.claims.look()
+            self.claims.heard(before, self._hearing.known(neighbour))
 
     def took(self, neighbour: str) -> None:
+        before = self._hearing.known(neighbour)
         if self._hearing.took(neighbour):
-            self.claims.look()
+            self.claims.heard(before, self._hearing.known(neighbour))
 
     def down(self, neighbour: str) -> None:
         self._hearing.down(neighbour)
@@ -191,8 +193,14 @@ class ClientCare(Care, SiteEvents):
 
     def _logged(self, neighbour: str, payload: bytes) -> None:
         life, last = wire.decode_logged(payload)
-        if life == self.sites.life:
-            self.homes.holders.acknowledged(neighbour, last)
+        if life != self.sites.life:
+            return
+        holders = self.homes.holders
+        before, names = holders.has_up_to(neighbour), holders.names
+        holders.acknowledged(neighbour, last)
+        if holders.names == names:
+            self.claims.logged(neighbour, before, holders.has_up_to(neighbour))
+        else:
             self.claims.look()
 
     # Clients come
@@ -253,7 +261,7 @@ class ClientCare(Care, SiteEvents):
         # What the broker of a session that goes on delivers waits until it is known what the client has.
         if session_present and (home.claiming is not None or home.waiting(self._host.now())):
             home.delivering.standing.append(Standing(None, pair.hold_behind(), 0, {}))
-            self.homes.waiting[client] = home
+            self.homes.waiting.add(home, 0, {})
         self.claims.progress(home)
 
     # Clients go

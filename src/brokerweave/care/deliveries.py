@@ -56,7 +56,7 @@ class ClientDeliveries:
         position = self._homes.holders.position()
         standing = Standing(suback, pair.hold_behind(), self._sites.announce(), position)
         home.delivering.standing.append(standing)
-        self._homes.waiting[home.client] = home
+        self._homes.waiting.add(home, standing.version, position)
 
         def late() -> None:
             if standing in home.delivering.standing:

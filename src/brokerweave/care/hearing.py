@@ -37,6 +37,10 @@ class Hearing:
         others = (node for node in nodes if node != self._host.node_id)
         return all(self._known.get(each, 0) >= version for each in others) and self._holders.have(positions)
 
+    def known(self, neighbour: str) -> int:
+        """The version that a neighbour knows."""
+        return self._known.get(neighbour, 0)
+
     def heard(self, neighbour: str, version: int, cut: Cut) -> bool:
         """A neighbour knows this version; up to the cut it did not. Whether that counts now."""
         self._cuts[neighbour] = (version, cut)

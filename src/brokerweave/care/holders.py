@@ -148,6 +148,11 @@ class HolderStreams:
                 self._note(stream, LogEntry("position"))
         return {node: stream.position for node, stream in self._streams.items()}
 
+    def has_up_to(self, node: str) -> int:
+        """The position that a holder has acknowledged."""
+        stream = self._streams.get(node)
+        return stream.acknowledged if stream is not None else 0
+
     def have(self, positions: dict[str, int]) -> bool:
         """Whether all holders in reach have what was noted before."""
         linked = self._sites.linked()

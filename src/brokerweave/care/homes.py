@@ -17,6 +17,7 @@ from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
 from brokerweave.care.record import Merged, Record, RecordTable, Snapshot
 from brokerweave.care.room import Room
+from brokerweave.care.waiting import WaitingHomes
 from brokerweave.care.wire import LogEntry
 from brokerweave.plugin.sites import SiteBook
 
@@ -43,7 +44,7 @@ class Homes:
         self.holders = HolderStreams(host, sites, self.table, partial(disk.noted, self.life))
         self.subscribing: set[str] = set()
         """Clients whose SUBSCRIBE is on its way: their broker may deliver what nobody here wanted before."""
-        self.waiting: dict[str, Home] = {}
+        self.waiting = WaitingHomes()
         """Those that go on when others have answered, or heard something."""
         self._by_client: dict[str, Home] = {}
         self._wants: dict[str, dict[str, int]] = {}
@@ -89,7 +90,7 @@ class Homes:
         self.want_no_more(home.record)
         self.table.drop(home.client)
         self._by_client.pop(home.client, None)
-        self.waiting.pop(home.client, None)
+        self.waiting.discard(home.client)
         self.holders.note(LogEntry("drop", home.client, generation=ended))
 
     def begin(self, record: Record) -> None:
