@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 
 from brokerweave.care import held as keeping
 from brokerweave.care.copies import Copies, Forward
@@ -23,6 +24,7 @@ from brokerweave.care.kept_topics import KeptTopics
 from brokerweave.care.publishers import Publishers, Sent
 from brokerweave.care.recent import Entering, RecentPublications
 from brokerweave.care.record import told_of
+from brokerweave.care.unconfirmed import Unconfirmed
 from brokerweave.care.wills import WILL_OF
 from brokerweave.links.hybrid_clock import time_of
 from brokerweave.links.run import Run
@@ -65,6 +67,7 @@ class RecordedPublications:
         self._forward = forward
         self._pump = pump
         self.topics = KeptTopics()
+        self._unconfirmed = Unconfirmed(lambda callback: host.call_later(0, callback))
         self._entering: Entering | None = None
         """What is about to go to the broker."""
         self._entered: Entering | None = None
@@ -212,9 +215,11 @@ class RecordedPublications:
             trie.add(each, "", 0)
         for node in self._host.neighbours():
             for lane, sending in enumerate(self._host.neighbour_table[node].lanes if node != asker else ()):
-                for run in sending.outbox.everything():
+                topics = self._unconfirmed.topics(sending.outbox)
+                wanted = [places for topic, places in topics.items() if trie.match(topic.decode())]
+                for _, run in sorted(chain.from_iterable(wanted), key=itemgetter(0)):
                     for held in _publications(run, self._lane(lane)):
-                        if trie.match(held.topic):
+                        if held.id not in found and trie.match(held.topic):
                             found[held.id] = held
         return list(found.values())
 
@@ -298,7 +303,7 @@ class _InjectedNames:
 
     def name_of(self, run: Run, offset: int) -> bytes:
         first = _name(run, self._lane)
-        return stamp_of(first._replace(sequence=first.sequence + offset))
+        return stamp_of(first._replace(sequence=first.sequence + offset) if offset else first)
 
 
 def content_of(run: Run) -> bytes:
@@ -320,8 +325,11 @@ def _publications(run: Run, lane: int) -> Iterator[Held]:
     """Those of QoS 1 and 2. Raises RemoteProtocolError if a frame is damaged."""
     if not run.max_qos:
         return
-    frames = [run.blob] if run.count == 1 else split(run.blob)
     name = _name(run, lane)
-    for sequence, frame in enumerate(frames, name.sequence):
+    if run.count == 1:  # nearly always
+        if run.blob[0] & _QOS:
+            yield keeping.hold(name, run.blob, run.version, run.born)
+        return
+    for sequence, frame in enumerate(split(run.blob), name.sequence):
         if frame[0] & _QOS:
             yield keeping.hold(name._replace(sequence=sequence), frame, run.version, run.born)

@@ -317,7 +317,10 @@ class RecordTable:
             record.floor.clear()  # the client was elsewhere since that one ended
         record.session = max(told.session, record.session)
         pending = {held.id for held in told.queue}
-        had = {one for one, held in record.queue.items() if one not in pending and told.had(held)}
+        if told.covers or told.floor:
+            had = {one for one, held in record.queue.items() if one not in pending and told.had(held)}
+        else:  # one publication more, or one had: whatever else the queue has
+            had = {one for one in told.ids if one in record.queue and one not in pending}
         for identifier in had:
             self._take(record, identifier)
         had |= {
@@ -333,7 +336,10 @@ class RecordTable:
             self.set_filters(record, filters)
         for each in told.covers:
             record.covers = _joined(record.covers, each)
-        self._compress(record)
+        if told.covers:
+            self._compress(record)
+        else:
+            record.ids -= {one for one in had if self._implied(record, one)}
         return Merged(new, had, filters)
 
     def check(self) -> None:
