@@ -183,6 +183,7 @@ class Claims:
                 home.delivering.opened = True
                 if home.pair is not None:
                     self.moves.opened(home.pair)
+            self._keep(home)
             self._let_givers_go(home)
             self._settle(home)
             self._pump(home)
@@ -200,6 +201,14 @@ class Claims:
                 and self._hearing.all_know(linked, claiming.version, claiming.positions)
             )
         )
+
+    def _keep(self, home: Home) -> None:
+        """Once holders have the record, origins that hear so need not be stood in for."""
+        claiming, record = home.claiming, home.record
+        if claiming is None or record.kept is not None:
+            return
+        if self._homes.holders.all_have(claiming.positions):
+            record.kept = self._sites.announce()
 
     def _let_givers_go(self, home: Home) -> None:
         """Let the givers go if nothing else is missing, then be done."""

@@ -19,6 +19,8 @@ from brokerweave.care.wire import LogEntry
 from brokerweave.plugin import Timer
 from brokerweave.plugin.sites import SiteBook
 
+ALWAYS = 1 << 62
+"""A version that every origin knows which is this node, and no other does."""
 PAGE_ENTRIES = 200
 """Entries in one payload."""
 PAGE_BYTES = 256 << 10
@@ -54,10 +56,17 @@ class HolderStreams:
     _named: tuple[str, ...] = ()
 
     def __init__(
-        self, host: LogHost, sites: SiteBook, place: RecordTable, keep: Callable[[LogEntry], None]
+        self,
+        host: LogHost,
+        sites: SiteBook,
+        own: Origin,
+        place: RecordTable,
+        keep: Callable[[LogEntry], None],
     ) -> None:
-        """`keep`: as a holder that all origins send to, the disk hears of what happens."""
+        """`own`: this start of this node. `keep`: as a holder that all origins send to, the disk hears of
+        what happens."""
         self._host = host
+        self._own = own
         self._keep = keep
         self._sites = sites
         self._place = place
@@ -126,17 +135,18 @@ class HolderStreams:
         self._note(stream, LogEntry("complete"))
         stream.complete = stream.position
         if stream.listed is not None:
-            stream.listed = self._sites.announce()
+            stream.listed = ALWAYS  # until it has all records
 
     def acknowledged(self, node: str, position: int) -> None:
         stream = self._streams.get(node)
         if stream is None:
             return
         stream.acknowledged = max(position, stream.acknowledged)
-        if stream.listed is None and stream.complete and stream.acknowledged >= stream.complete:
+        if stream.listed in (None, ALWAYS) and stream.complete and stream.acknowledged >= stream.complete:
             stream.listed = self._sites.version
             self._name_them()
             stream.listed = self._sites.announce()
+            self._hear(stream, self._own, ALWAYS)
             self.choose()
 
     # What happens
@@ -160,6 +170,14 @@ class HolderStreams:
             stream.acknowledged >= positions.get(node, 0)
             for node, stream in self._streams.items()
             if node in linked and stream.listed is not None
+        )
+
+    def all_have(self, positions: dict[str, int]) -> bool:
+        """Whether also those have it that will be holders when they have all records."""
+        return all(
+            stream.acknowledged >= positions.get(node, 0)
+            for node, stream in self._streams.items()
+            if stream.complete
         )
 
     def note(self, entry: LogEntry) -> None:
@@ -199,8 +217,12 @@ class HolderStreams:
         """An origin knows a version of what this site wants, and all that it sent before is here."""
         for stream in self._streams.values():
             if stream.listed is not None and version >= stream.listed:
-                stream.heard.add(origin)
-                self._note(stream, LogEntry("heard", origin[0], version=origin[1], generation=version))
+                self._hear(stream, origin, version)
+
+    def _hear(self, stream: _HolderStream, origin: Origin, version: int) -> None:
+        """What an origin sends here it sends to a holder as well."""
+        stream.heard.add(origin)
+        self._note(stream, LogEntry("heard", origin[0], version=origin[1], generation=version))
 
     def unheard(self, node: str) -> None:
         """A node may forget what this site wants, and who its holders are."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from brokerweave.care.disk import Life, RecordJournal
-from brokerweave.care.holders import HolderStreams
+from brokerweave.care.holders import ALWAYS, HolderStreams
 from brokerweave.care.home import Home, State
 from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
@@ -22,8 +22,6 @@ from brokerweave.care.wire import LogEntry
 from brokerweave.plugin.sites import SiteBook
 
 MOST_OVER = 10_000
-_ALWAYS = 1 << 62
-"""A version that every origin knows which is this node."""
 
 
 class Homes:
@@ -40,8 +38,9 @@ class Homes:
         self._sites = sites
         self._end = end
         self.table = RecordTable(room, self._dropped)
-        self.table.hear((host.node_id, host.settings.epoch), _ALWAYS)
-        self.holders = HolderStreams(host, sites, self.table, partial(disk.noted, self.life))
+        own = host.node_id, host.settings.epoch
+        self.table.hear(own, ALWAYS)
+        self.holders = HolderStreams(host, sites, own, self.table, partial(disk.noted, self.life))
         self.subscribing: set[str] = set()
         """Clients whose SUBSCRIBE is on its way: their broker may deliver what nobody here wanted before."""
         self.waiting = WaitingHomes()

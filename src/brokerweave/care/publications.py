@@ -262,7 +262,7 @@ class RecordedPublications:
             return False
         homes.table.add(record, held)
         # Holders may have had it from its origin before they knew the record.
-        homes.holders.add(record, held, everybody=not held.id.epoch or record.version is None)
+        homes.holders.add(record, held, everybody=not homes.table.is_kept(record, held.id))
         if entered is not None and home.client in entered.had:
             homes.received(home, [held.id])
             if home.state is State.LEAVING:

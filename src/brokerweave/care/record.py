@@ -98,6 +98,9 @@ class Record:
     version: int | None = None
     """Origins that have heard this version of what its home wants know what the client wants there, and
     nobody gives anything from before. None: that is not so yet."""
+    kept: int | None = None
+    """Origins that have heard this version send to holders that have the record as it is. None: some may not
+    have it yet."""
     floor: dict[Stream, int] = field(default_factory=dict)
     """Of a session that began where the one before had ended: what had come there before is not for it."""
     will: bytes = b""
@@ -150,6 +153,12 @@ class RecordTable:
             return True
         wanted = record.filters.keys()
         return any(_below(each.places, identifier) and wanted <= each.filters for each in record.covers)
+
+    def is_kept(self, record: Record, identifier: MessageId) -> bool:
+        """Whether what its origin sends to holders comes there when they have the record."""
+        if record.kept is None or not identifier.epoch:
+            return False
+        return self.heard.get(identifier[:2], -1) >= record.kept
 
     def _settled(self, record: Record, stream: Stream) -> bool:
         return record.version is not None and self.heard.get(stream[:2], -1) >= record.version
@@ -268,7 +277,7 @@ class RecordTable:
     def unsettle(self, record: Record) -> None:
         """What the client wants changes, or it came again: ids are listed until origins have heard that."""
         record.covers = self._covers(record)
-        record.version = None
+        record.version = record.kept = None
 
     def settle(self, record: Record, version: int) -> None:
         places: Mapping[Stream, int] = record.floor  # an origin that is gone hears nothing any more
@@ -277,6 +286,7 @@ class RecordTable:
         record.covers = [Cover(frozenset(record.filters), places)] if places else []
         record.floor = {}
         record.version = version
+        record.kept = version if record.kept is None else min(record.kept, version)
         self._compress(record)
 
     def forget_retained(self, old: Callable[[int], bool]) -> None:

@@ -66,7 +66,7 @@ class World:
         self.host, self.sites = Host(), Sites(*nodes)
         self.place = RecordTable(Room(1 << 30, 1 << 30), lambda record, identifier: None)
         sites = cast(SiteBook, self.sites)
-        self.holders = HolderStreams(self.host, sites, self.place, lambda entry: None)
+        self.holders = HolderStreams(self.host, sites, ("home", 1), self.place, lambda entry: None)
 
     def choose(self) -> None:
         """Choose holders, which acknowledge."""
