@@ -172,7 +172,9 @@ class Home:
 
     def waiting(self, now: float) -> list[tuple[Held, Publish]]:
         """What the node has to give to the client now, in order."""
-        delivering, out = self.delivering, []
+        delivering, out = self.delivering, list[tuple[Held, Publish]]()
+        if all(one in delivering.by_broker or one in delivering.flight for one in self.record.queue):
+            return out
         behind = {
             (one[:3], held.topic): one.sequence
             for one, held in reversed(list(self.record.queue.items()))

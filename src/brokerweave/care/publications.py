@@ -72,6 +72,7 @@ class RecordedPublications:
         """What is about to go to the broker."""
         self._entered: Entering | None = None
         """What the run that is about to be held was while it had no name."""
+        self._decoded: tuple[tuple[bytes, MessageId | None], list[Held]] = (b"", None), []
         self._aging = False
         for lane, injector in enumerate(host.injectors):
             injector.stamp_with(_InjectedNames(self._lane(lane)), host.stamps)
@@ -122,8 +123,16 @@ class RecordedPublications:
         self._known_as(run, self._lane(lane), content, taken)
         if entered is not None and run.max_qos == 2:
             # the broker passes it on when it is released, also to who subscribed since it was published
-            for held in _publications(run, self._lane(lane)):
+            for held in self._publications_of(run, self._lane(lane)):
                 self.remember(held, entered.stamp)
+
+    def _publications_of(self, run: Run, lane: int) -> list[Held]:
+        """What is looked at twice, when it has entered and when it goes out, is decoded once."""
+        (blob, name), found = self._decoded
+        if blob is not run.blob or name != _name(run, lane):
+            found = list(_publications(run, lane))
+            self._decoded = (run.blob, _name(run, lane)), found
+        return found
 
     def name(self, run: Run) -> Run:
         """A publication of a client here, under the name that it had when it was sent first."""
@@ -140,20 +149,25 @@ class RecordedPublications:
     def hold(self, run: Run, lane: int) -> None:
         """It has its name, and is about to go out."""
         entered, self._entered = self._entered, None
-        self._apply(run, self._lane(lane), entered, in_turn=run.origin == self._host.node_id)
+        lane = self._lane(lane)
+        found = self._publications_of(run, lane)
+        self._apply(run, found, lane, entered, in_turn=run.origin == self._host.node_id)
 
     # They arrive
 
     def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
         """As it goes to the broker here. None: this node has acted on it before."""
         lane = self._lane(lane)
-        before = self._known_as(run, lane, content_of(run)) if run.sender is not None else None
-        if before is not None:
-            for held in _publications(run, lane):
-                self._has_another_name(held, before)
-            return None
+        found = list(_publications(run, lane))
+        content = found[0].hash if len(found) == 1 else None
+        if run.sender is not None:
+            before = self._known_as(run, lane, content or content_of(run))
+            if before is not None:
+                for held in found:
+                    self._has_another_name(held, before)
+                return None
         if run.max_qos:
-            self._apply(run, lane, None, in_turn=run.origin == neighbour and not run.repair)
+            self._apply(run, found, lane, None, in_turn=run.origin == neighbour and not run.repair)
             if not run.cap:
                 run = replace(run, cap=self._qos_here(run))
         return run.without_dup() if run.blob[0] & _DUP else run
@@ -225,10 +239,11 @@ class RecordedPublications:
 
     # Who is to get them
 
-    def _apply(self, run: Run, lane: int, entered: Entering | None, in_turn: bool) -> None:
-        """`in_turn`: all that its origin sent here before on its lane has come."""
+    def _apply(self, run: Run, found: list[Held], lane: int, entered: Entering | None, in_turn: bool) -> None:
+        """`found`: the publications in it. `in_turn`: all that its origin sent here before on its lane has
+        come."""
         touched: dict[str, Home] = {}
-        for held in _publications(run, lane):
+        for held in found:
             topic = held.topic
             self._age_later()
             self.topics.note(topic.encode())

@@ -26,6 +26,8 @@ Origin = tuple[str, int]
 EXPLICIT = 256
 """Ids listed beyond which it is looked whether they need be."""
 MOST_DROPPED = 1000
+MOST_MATCHES = 1000
+"""Topics for which it is remembered who wants them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +131,17 @@ class RecordTable:
         self._room = room
         self._dropped = dropped
         self._trie = FilterTrie()
+        self._matches: dict[str, Mapping[str, int]] = {}
+        """What was found lately."""
 
     def matching(self, topic: str) -> Mapping[str, int]:
         """The clients that want a topic, with their QoS."""
-        return self._trie.match(topic)
+        found = self._matches.get(topic)
+        if found is None:
+            if len(self._matches) >= MOST_MATCHES:
+                self._matches.clear()
+            found = self._matches[topic] = self._trie.match(topic)
+        return found
 
     def has(self, record: Record, held: Held) -> bool:
         """Whether the client has it."""
@@ -142,14 +151,21 @@ class RecordTable:
         return held.id in record.queue or self._covered(record, held)
 
     def _covered(self, record: Record, held: Held) -> bool:
-        if held.id in record.ids or _below(record.floor, held.id) or self._implied(record, held.id):
+        if held.id in record.ids or self._implied(record, held.id):
+            return True
+        if record.floor and _below(record.floor, held.id):
             return True
         return any(each.has(held) for each in record.covers)
 
     def _implied(self, record: Record, identifier: MessageId) -> bool:
         """Whether it was looked at for all that the client wants: its id need not be listed."""
         stream = _stream(identifier)
-        if self._settled(record, stream) and _below(self.taken, identifier):
+        if (
+            record.version is not None
+            and identifier.sequence <= self.taken.get(stream, 0)
+            and identifier.epoch > 0
+            and self.heard.get(stream[:2], -1) >= record.version
+        ):
             return True
         wanted = record.filters.keys()
         return any(_below(each.places, identifier) and wanted <= each.filters for each in record.covers)
@@ -208,6 +224,7 @@ class RecordTable:
         self._change_filters(record, {f: q for f, q in filters.items() if q is not None}, gone)
 
     def _change_filters(self, record: Record, new: Mapping[str, int], gone: Iterable[str]) -> None:
+        self._matches.clear()
         for each in gone:
             if (plain := _own(each)) is not None:
                 self._trie.discard(plain, record.client)
