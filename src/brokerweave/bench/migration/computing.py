@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from brokerweave.bench.folder import RECEIVES, SENDS, Measurement, RunFolder, read_log, write_json
 from brokerweave.bench.migration import figures, records
-from brokerweave.bench.migration.figures import MigrationFigures, RunLogs
+from brokerweave.bench.migration.figures import MigrationFigures, Places, RunLogs
 
 
 def compute(folder: RunFolder, measurement: Measurement) -> tuple[MigrationFigures, dict[str, pa.Table]]:
@@ -27,7 +27,10 @@ def compute(folder: RunFolder, measurement: Measurement) -> tuple[MigrationFigur
         *(read_log(folder.logs(number, schema), schema) for schema in (SENDS, RECEIVES)),
         *(records.read(path, name) for name in ("moves", "sites", "clients")),
     )
-    return figures.compute(measurement, logs, scenario["topics"], scenario["qos"])
+    sites = {each["name"]: each["region"] for each in scenario.get("sites", ())}
+    groups = [each["region"] for each in scenario.get("groups", ())]
+    places = Places(sites, groups)
+    return figures.compute(measurement, logs, scenario["topics"], scenario["qos"], places)
 
 
 def write(indexes: Path, found: MigrationFigures, number: int) -> None:

@@ -15,7 +15,7 @@ Invariants: whole columns at a time; nothing is judged here. Must not know: Spar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from brokerweave.bench.folder import Measurement
 from brokerweave.bench.migration.checker import SubscriberVerdict, verdicts
+from brokerweave.bench.migration.scenario import round_trip
 
 SECOND = 1_000_000_000
 Numbers = NDArray[np.int64]
@@ -55,6 +56,9 @@ class MigrationPhase:
     """At each site, at the end of the phase."""
     taken: Mapping[str, int]
     """Messages that each site took in the settled part, from clients and other sites."""
+    uneven: float
+    """Of the clients at sites that are equally near to some group: the largest difference between two sites,
+    as a share of all of them. Algorithm 1 moves nobody if it is at most theta (0.1)."""
     topics: Sequence[TopicPhase]
 
 
@@ -72,6 +76,26 @@ class MoveFigures:
     gap_p50: float = 0.0
     gap_p99: float = 0.0
     gap_worst: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where sites and groups are."""
+
+    sites: Mapping[str, str] = field(default_factory=dict)
+    """Regions by site."""
+    groups: Sequence[str] = ()
+    """Regions of groups."""
+
+    def uneven(self, clients: Mapping[str, int]) -> float:
+        found = 0.0
+        for region in set(self.groups):
+            trips = {name: round_trip(region, self.sites[name]) for name in clients if name in self.sites}
+            nearest = min(trips.values(), default=0.0)
+            counts = [clients[name] for name, trip in trips.items() if trip == nearest]
+            if sum(counts):
+                found = max(found, (max(counts) - min(counts)) / sum(counts))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +145,7 @@ class RunLogs:
 
 
 def compute(
-    measurement: Measurement, logs: RunLogs, topics: Sequence[str], qos: int
+    measurement: Measurement, logs: RunLogs, topics: Sequence[str], qos: int, places: Places | None = None
 ) -> tuple[MigrationFigures, dict[str, pa.Table]]:
     judged = verdicts(logs.sends, logs.receives, logs.clients, qos)
     deliveries = _ArrivedMessages(logs)
@@ -129,7 +153,7 @@ def compute(
     sites = _sites(measurement, logs.sites)
     marks = [event.at_ns for event in measurement.events] + [measurement.window_ns[1]]
     phases = [
-        _phase(event.what, (begin, end), deliveries, moves, logs.sites, topics)
+        _phase(event.what, (begin, end), deliveries, moves, logs.sites, topics, places or Places())
         for event, begin, end in zip(measurement.events, marks[:-1], marks[1:], strict=True)
     ]
     figures = MigrationFigures(measurement.name, qos, judged, _move_figures(moves), phases)
@@ -171,6 +195,7 @@ def _phase(
     moves: pa.Table,
     sites: pa.Table,
     topics: Sequence[str],
+    places: Places,
 ) -> MigrationPhase:
     begin, end = span
     settled = int(end - (end - begin) * _SETTLED)
@@ -188,6 +213,7 @@ def _phase(
         float(mine.max(initial=begin) - begin) / 1e9,
         last,
         taken,
+        places.uneven({row["site"]: row["clients"] for row in rows if row["at_ns"] >= settled}),
         [
             each
             for number, topic in enumerate(topics)

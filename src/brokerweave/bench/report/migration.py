@@ -33,6 +33,7 @@ PHASE = (
     "event",
     "moves",
     "last after s",
+    "uneven",
     "topic",
     "messages",
     "mean ms",
@@ -74,12 +75,12 @@ def side_by_side(found: Iterable[Mapping[str, Any]]) -> Table:
 def phase_table(found: Mapping[str, Any]) -> Table:
     rows = []
     for phase in found["phases"]:
-        said = [phase["event"], str(phase["moves"]), f"{phase['last_move_s']:.1f}"]
+        said = [phase["event"], str(phase["moves"]), f"{phase['last_move_s']:.1f}", f"{phase['uneven']:.0%}"]
         for topic in phase["topics"]:
             names = ("mean", "p99", "settled_p50", "settled_p99")
             latency = [f"{topic[name]:.1f}" for name in names]
             rows.append([*said, topic["topic"], f"{topic['deliveries']:,}", *latency])
-            said = ["", "", ""]
+            said = ["", "", "", ""]
     return Table(PHASE, rows)
 
 

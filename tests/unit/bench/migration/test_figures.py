@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from brokerweave.bench.migration import figures
-from brokerweave.bench.migration.figures import MigrationFigures
+from brokerweave.bench.migration.figures import MigrationFigures, Places
 from brokerweave.bench.migration.promises import broken
+from brokerweave.bench.migration.scenario import CENTRAL, EAST, WEST
 from tests.unit.bench.migration import runs
 
 EVERY = 100
@@ -62,6 +63,13 @@ def test_sites_are_shown_by_what_they_took_and_gave_each_second() -> None:
     rows = tables["sites"].to_pylist()  # type: ignore[attr-defined]
     assert {(row["in_per_s"], row["out_per_s"], row["clients"]) for row in rows} == {(10.0, 20.0, 3)}
     assert found.phases[0].clients == {"a": 3}
+
+
+def test_only_sites_that_are_equally_near_have_to_have_as_many_clients() -> None:
+    places = Places({"central": CENTRAL, "west-1": WEST, "west-2": WEST, "east": EAST}, [EAST, WEST])
+    assert places.uneven({"central": 10, "west-1": 20}) == pytest.approx(10 / 30)
+    assert places.uneven({"central": 0, "west-1": 20, "east": 50}) == 0
+    assert places.uneven({"central": 0, "west-1": 20, "west-2": 24, "east": 50}) == pytest.approx(4 / 44)
 
 
 @pytest.mark.parametrize(
