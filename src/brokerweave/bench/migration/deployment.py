@@ -134,7 +134,7 @@ class MigrationDeployment:
         self._in(region, controller.start)
 
     def start_gateways(self, groups: Iterable[MigrationGroup]) -> None:
-        """All at the same time; returns when each follows the controller and has measured its sites."""
+        """All at the same time; returns when the controller knows how far each is from all sites."""
         for group in groups:
             for name in group.gateway_names:
                 self._make_gateway(name, self._network[group.region])
@@ -144,8 +144,17 @@ class MigrationDeployment:
         ]
         for done in starting:
             done.result(_PATIENCE)
-        for gateway in self.gateways.values():
-            wait_for(lambda each=gateway: _measured(each), f"{gateway.id} to measure the sites")  # type: ignore[misc]
+        wait_for(self._all_measured, "gateways to measure the sites")
+
+    def _all_measured(self) -> bool:
+        rows = self.ask_controller("gateways")["gateways"]
+        measured = [
+            row["gateway"]
+            for row in rows
+            if row["edges"].keys() >= set(self._running)
+            and all(edge["mean_ms"] is not None for edge in row["edges"].values())
+        ]
+        return set(measured) == self.gateways.keys()
 
     def _make_gateway(self, name: str, region: EmulatedRegion) -> None:
         controller = f"{self._controller.host}:{self._controller.port}"
@@ -238,13 +247,6 @@ class MigrationDeployment:
             self._stack.close()
         finally:
             self._starters.shutdown()
-
-
-def _measured(gateway: LabGateway) -> bool:
-    status = gateway.status()
-    sites = status["sites"]
-    followed = status["gateway"]["follows"] is not None
-    return followed and bool(sites) and all(each["round_trip_ms"] is not None for each in sites)
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = _PATIENCE) -> None:
