@@ -39,6 +39,8 @@ class Adoption:
         self._copies = copies
         self._claims = claims
         self._wills = wills
+        self._given: dict[Life, Copy] = {}
+        """Lives that it has adopted, but for clients that others claimed and that it goes on with."""
         self._adopted: set[Life] = set()
 
     def lives(self) -> None:
@@ -57,8 +59,9 @@ class Adoption:
 
     def _home_is_gone(self, life: Life, copy: Copy) -> None:
         self._drop_claimed(life, copy)
-        heir = next((holder for holder in copy.holders if holder in self._sites.live), None)
-        if heir == self._host.node_id and self._sites.ready():
+        me, is_home = self._host.node_id, self._claims.is_home
+        heir = next((node for node, holds in copy.holders if is_home(node, holds)), me)
+        if heir == me and self._sites.ready():
             self._adopt(life, copy)
         elif not copy.table.records:
             self._copies.end(life)
@@ -76,6 +79,18 @@ class Adoption:
         for record in copy.table:
             if record.client not in copy.to:
                 self._take(life, record)
+        self._given[life] = copy
+        self.released()
+
+    def released(self) -> None:
+        """This site may have been released of what it knew of some clients. Only when it goes on with none of
+        those that were claimed elsewhere others forget what their home wanted."""
+        for life, copy in list(self._given.items()):
+            if not any(self._claims.goes_on(client, to) for client, (to, *_) in copy.to.items()):
+                del self._given[life]
+                self._say(life)
+
+    def _say(self, life: Life) -> None:
         if life not in self._adopted:
             self._adopted.add(life)
             self._sites.adopted(frozenset(self._adopted))
@@ -100,6 +115,7 @@ class Adoption:
 
     def goes_on(self, life: Life) -> None:
         """It was only out of reach, and is the home of its clients again."""
+        self._given.pop(life, None)
         if life in self._adopted:
             self._adopted.discard(life)
             self._sites.adopted(frozenset(self._adopted))

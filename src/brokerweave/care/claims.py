@@ -37,7 +37,10 @@ class _Releasing:
     to: str
     life: int
     generation: int
-    version: int
+    unheard: frozenset[str]
+    """Sites that the claimer does not reach: while one of them lives, this site goes on."""
+    version: int = 0
+    """Of what this site wants since it does not want what the client does; 0: it still does."""
 
 
 class Claims:
@@ -216,21 +219,24 @@ class Claims:
         if claiming is None:
             return
         claiming.givers &= sites.live
-        # Givers pass on what those send that are out of reach here, and perhaps not there.
-        others = (sites.remembered if claiming.givers else sites.live) - {self._host.node_id}
-        if (
-            not sites.ready()
-            or not self.answered(home, others)
-            or not self._hearing.all_know(others, claiming.version, claiming.positions)
-        ):
+        if not sites.ready() or not self._knows(home, claiming, sites.live):
             return
-        for giver in sorted((claiming.givers - claiming.released) & set(sites.linked())):
-            claiming.released.add(giver)
-            self._release(giver, home.client, home.record.generation)
+        for giver in sorted(claiming.givers & set(sites.linked())):
+            away = sites.remembered - sites.live
+            unheard = frozenset(each for each in away if not self._knows(home, claiming, (each,)))
+            if claiming.released.get(giver) != unheard:
+                claiming.released[giver] = unheard
+                self._release(giver, home.client, home.record.generation, unheard)
         if not claiming.givers:
             home.claiming, home.unsettled = None, claiming.version
             home.told.clear()
             self.drop_copies(home.client, self._host.node_id)
+
+    def _knows(self, home: Home, claiming: Claiming, nodes: Iterable[str]) -> bool:
+        """Whether these have given what they knew, and send here what the client wants."""
+        others = [node for node in nodes if node != self._host.node_id]
+        version, positions = claiming.version, claiming.positions
+        return self.answered(home, others) and self._hearing.all_know(others, version, positions)
 
     def _settle(self, home: Home) -> None:
         """No ids need be listed once nobody has anything from before; also who is away may have."""
@@ -243,8 +249,11 @@ class Claims:
             home.unsettled = None
             self._homes.settle(home, version)
 
-    def _release(self, giver: str, client: str, generation: int) -> None:
-        self._host.send_own(giver, wire.RELEASE, wire.encode_release(Release(client, generation)))
+    def _release(
+        self, giver: str, client: str, generation: int, unheard: frozenset[str] = frozenset()
+    ) -> None:
+        release = Release(client, generation, tuple(sorted(unheard)))
+        self._host.send_own(giver, wire.RELEASE, wire.encode_release(release))
 
     def end(self, home: Home, generation: int) -> None:
         """Its session, up to this generation, is over, here or elsewhere: nobody has to pass anything on."""
@@ -327,8 +336,7 @@ class Claims:
         if at not in (self._host.node_id, neighbour) and at in self._sites.live:
             self._give(neighbour, Give(give.client, generation, STALE, home=at))
         else:
-            release = wire.encode_release(Release(give.client, give.generation))
-            self._host.send_own(neighbour, wire.RELEASE, release)
+            self._release(neighbour, give.client, give.generation)
 
     # Those that knew it
 
@@ -427,14 +435,26 @@ class Claims:
 
     def released(self, neighbour: str, payload: bytes) -> None:
         release = wire.decode_release(payload)
-        home = self._homes.get(release.client)
-        if home is not None and home.state is State.LEAVING and home.to == neighbour:
-            self._homes.want_no_more(home.record)
-        version, life = self._sites.announce(), self._sites.life_of(neighbour)
-        releasing = _Releasing(release.client, neighbour, life, release.generation, version)
+        life, unheard = self._sites.life_of(neighbour), frozenset(release.unheard)
+        releasing = _Releasing(release.client, neighbour, life, release.generation, unheard)
         self._releasing[release.client] = releasing
-        self._releases.add(version, releasing, self._is_releasing)
+        self._want_no_more(releasing)
+
+    def _want_no_more(self, releasing: _Releasing) -> None:
+        """Nobody who sends here does not reach the claimer any more."""
+        if releasing.version or releasing.unheard & self._sites.live:
+            return
+        home = self._homes.get(releasing.client)
+        if home is not None and home.state is State.LEAVING and home.to == releasing.to:
+            self._homes.want_no_more(home.record)
+        releasing.version = self._sites.announce()
+        self._releases.add(releasing.version, releasing, self._is_releasing)
         self._let_go_if_nothing_comes(releasing)
+
+    def goes_on(self, client: str, to: str) -> bool:
+        """Whether this site is yet to be released of what it knows of a client that another one claimed."""
+        releasing = self._releasing.get(client)
+        return releasing is None or releasing.to != to or not releasing.version
 
     def look(self) -> None:
         """Something changed that may concern all who wait: who lives, whose links are up, who are holders."""
@@ -481,13 +501,17 @@ class Claims:
 
     def lives(self) -> None:
         """Who is not home any more has left what it was released from to its own holders."""
-        for each in [each for each in self._releasing.values() if not self.is_home(each.to, each.life)]:
-            self._let_go(each)
+        for each in list(self._releasing.values()):
+            if self.is_home(each.to, each.life):
+                self._want_no_more(each)
+            else:
+                self._let_go(each)
 
     def _nothing_comes(self, releasing: _Releasing) -> bool:
         """Also who is away may have sent something here before it heard where the client is."""
         others = self._sites.remembered - {self._host.node_id}
-        return releasing.to in self._sites.linked() and self._hearing.all_know(others, releasing.version, {})
+        linked, version = releasing.to in self._sites.linked(), releasing.version
+        return linked and version > 0 and self._hearing.all_know(others, version, {})
 
     def _let_go(self, releasing: _Releasing) -> None:
         client = releasing.client
@@ -510,7 +534,7 @@ class Claims:
     def down(self, neighbour: str) -> None:
         for home in self._homes:
             if home.claiming is not None:
-                home.claiming.released.discard(neighbour)
+                home.claiming.released.pop(neighbour, None)
 
     def up(self, neighbour: str) -> None:
         """A neighbour may not have heard of who came lately."""

@@ -81,7 +81,7 @@ class ClientCare(Care, SiteEvents):
             wire.LOGGED: self._logged,
             wire.CLAIM: self.claims.claimed,
             wire.GIVE: self.claims.given,
-            wire.RELEASE: self.claims.released,
+            wire.RELEASE: self._released,
         }
 
     def _forward(self, to: str, told: Snapshot) -> None:
@@ -115,15 +115,15 @@ class ClientCare(Care, SiteEvents):
         """A record as it is now, for the disk."""
         copy = self.copies.homes.get(life)
         if life == self.homes.life:
-            table, names = self.homes.table, self.homes.holders.names
+            table, holders = self.homes.table, self.homes.holders.lives
         elif copy is not None:
-            table, names = copy.table, copy.holders
+            table, holders = copy.table, copy.holders
         else:
             return None
         record = table.records.get(client)
         if record is None:
             return None
-        return LogEntry("record", client, record=table.snapshot(record), names=names)
+        return LogEntry("record", client, record=table.snapshot(record), holders=holders)
 
     # Other sites
 
@@ -202,6 +202,10 @@ class ClientCare(Care, SiteEvents):
             self.claims.logged(neighbour, before, holders.has_up_to(neighbour))
         else:
             self.claims.look()
+
+    def _released(self, neighbour: str, payload: bytes) -> None:
+        self.claims.released(neighbour, payload)
+        self._adoption.released()
 
     # Clients come
 

@@ -30,7 +30,7 @@ class Forward(Protocol):
 class Copy:
     table: RecordTable
     """With what had come to this node when its home was heard last: what came since may be for others."""
-    holders: tuple[str, ...] = ()
+    holders: tuple[Life, ...] = ()
     to: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     """Who claimed a client, with which generation, and in which life."""
     before: RecordTable | None = None
@@ -72,7 +72,7 @@ class Copies:
         life, entries, whole = part
         for each in entries:
             if life not in self.homes:
-                self.homes[life] = Copy(self._table(), each.names)
+                self.homes[life] = Copy(self._table(), each.holders)
             if whole:
                 self.homes[life].table.drop(each.client)
             self._log(life, each)
@@ -105,14 +105,14 @@ class Copies:
     def _log(self, life: Life, entry: LogEntry) -> None:
         copy = self.homes.get(life)
         if entry.kind == "begin":
-            self._begin(life, entry.names, copy)
+            self._begin(life, entry.holders, copy)
         elif copy is None:
             return  # it has ended
         elif entry.kind == "complete":
             copy.forget_before()
             copy.to = {client: to for client, to in copy.to.items() if client in copy.table.records}
         elif entry.kind == "holders":
-            copy.holders = entry.names
+            copy.holders = entry.holders
         elif entry.kind == "heard":
             copy.table.hear((entry.client, entry.version), entry.generation)
         elif entry.kind == "unheard":
@@ -129,7 +129,7 @@ class Copies:
         elif entry.client in copy.table.records:
             self._changed(copy, copy.table.records[entry.client], entry)
 
-    def _begin(self, life: Life, holders: tuple[str, ...], before: Copy | None) -> None:
+    def _begin(self, life: Life, holders: tuple[Life, ...], before: Copy | None) -> None:
         """All records follow."""
         if before is None:
             self.homes[life] = Copy(self._table(), holders)

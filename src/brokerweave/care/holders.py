@@ -53,7 +53,7 @@ class _HolderStream:
 
 
 class HolderStreams:
-    _named: tuple[str, ...] = ()
+    _named: tuple[tuple[str, int], ...] = ()
 
     def __init__(
         self,
@@ -79,6 +79,11 @@ class HolderStreams:
     def names(self) -> tuple[str, ...]:
         """Those that other sites are told of."""
         return tuple(sorted(node for node, stream in self._streams.items() if stream.listed is not None))
+
+    @property
+    def lives(self) -> tuple[tuple[str, int], ...]:
+        """In which lives they do: the next one of a site that lost its disk has nothing."""
+        return tuple((node, self._sites.life_of(node)) for node in self.names)
 
     # Who keeps
 
@@ -114,10 +119,10 @@ class HolderStreams:
             self._host.send_own(node, wire.LOG, payload)
 
     def _name_them(self) -> None:
-        if self.names != self._named:
-            self._named = self.names
+        if self.lives != self._named:
+            self._named = self.lives
             self._sites.hold_at(self.names)
-            self.note(LogEntry("holders", names=self.names))
+            self.note(LogEntry("holders", holders=self.lives))
 
     def down(self, node: str) -> None:
         stream = self._streams.get(node)
@@ -129,7 +134,7 @@ class HolderStreams:
     def _begin(self, stream: _HolderStream) -> None:
         stream.entries.clear()
         stream.heard.clear()  # it may have been started again since
-        self._note(stream, LogEntry("begin", names=self.names))
+        self._note(stream, LogEntry("begin", holders=self.lives))
         for record in self._place:
             self._note(stream, self._whole(record))
         self._note(stream, LogEntry("complete"))

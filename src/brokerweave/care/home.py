@@ -49,7 +49,8 @@ class Claiming:
     positions: dict[str, int]
     """Of the holders' logs, since they know what it wants."""
     givers: set[str] = field(default_factory=set)
-    released: set[str] = field(default_factory=set)
+    released: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Givers that may let go, as soon as none of these sites lives that have not heard of it."""
     late: bool = False
     """Nobody is waited for any longer."""
 

@@ -78,13 +78,15 @@ DONE = "done"
 class Release:
     client: str
     generation: int
+    unheard: tuple[str, ...] = ()
+    """Sites that do not know yet where the client is."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """Of a home's log. `kind`:
 
-    - "begin": all records follow, each as "record"; `names` are the home's holders.
+    - "begin": all records follow, each as "record"; `holders` are the home's, in these lives.
     - "record": a client's record, as it is now.
     - "filters": of the same, without what it is to get and has.
     - "add": the client is to get `held`.
@@ -93,7 +95,7 @@ class LogEntry:
     - "drop": it is no client of the home any more; its session up to `generation` ended, if that is not 0.
     - "heard": the origin `client` in its start `version` knows version `generation` of what the home wants.
     - "unheard": the node `client` may have forgotten that.
-    - "holders": `names` keep its records.
+    - "holders": these keep its records.
     - "position": the home waits until the holder has all up to here. What clients have it need not answer.
     """
 
@@ -104,7 +106,7 @@ class LogEntry:
     record: Snapshot | None = None
     version: int = 0
     generation: int = 0
-    names: tuple[str, ...] = ()
+    holders: tuple[tuple[str, int], ...] = ()
 
 
 def encode_claims(claims: Iterable[ClientClaim]) -> bytes:
@@ -154,14 +156,14 @@ def decode_give(payload: bytes, now: float) -> Give:
 
 
 def encode_release(release: Release) -> bytes:
-    return _pack([release.client, release.generation], [], 0.0)
+    return _pack([release.client, release.generation, release.unheard], [], 0.0)
 
 
 def decode_release(payload: bytes) -> Release:
     head, _ = _unpack(payload, 0.0)
     with _Reading():
-        client, generation = head
-        return Release(str(client), int(generation))
+        client, generation, unheard = head
+        return Release(str(client), int(generation), tuple(map(str, unheard)))
     raise AssertionError
 
 
@@ -176,7 +178,7 @@ def encode_log(life: int, last: int, entries: Iterable[LogEntry], now: float) ->
             bodies.append(each.held)
         record = _snapshot(each.record, bodies) if each.record is not None else None
         ids = [list(one) for one in each.ids]
-        said.append([each.kind, each.client, ids, body, record, each.version, each.generation, each.names])
+        said.append([each.kind, each.client, ids, body, record, each.version, each.generation, each.holders])
     return _pack([life, last, said], bodies, now)
 
 
@@ -193,9 +195,9 @@ def decode_log(payload: bytes, now: float) -> tuple[int, int, list[LogEntry]]:
                 _record(record, bodies) if record is not None else None,
                 int(version),
                 int(generation),
-                tuple(map(str, names)),
+                tuple((str(node), int(start)) for node, start in holders),
             )
-            for kind, client, ids, body, record, version, generation, names in said
+            for kind, client, ids, body, record, version, generation, holders in said
         ]
         return int(life), int(last), entries
     raise AssertionError

@@ -55,6 +55,9 @@ class Sites:
     def rank(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         return nodes
 
+    def life_of(self, node: str) -> int:
+        return 1
+
     def announce(self) -> int:
         return self.version
 

@@ -83,7 +83,7 @@ entries = st.builds(
     st.none() | snapshots,
     numbers,
     numbers,
-    st.lists(texts, max_size=3).map(tuple),
+    st.lists(st.tuples(texts, numbers), max_size=3).map(tuple),
 )
 
 SNAPSHOT = Snapshot(
@@ -99,7 +99,7 @@ SNAPSHOT = Snapshot(
 PAYLOADS = [
     wire.encode_claims([ClientClaim("c", 7, 2), ClientClaim("é", 8, 0)]),
     wire.encode_give(Give("c", 7, ANSWER, SNAPSHOT, ((3, b"content.", MessageId("a", 1, 0, 2)),), "b"), NOW),
-    wire.encode_release(Release("c", 7)),
+    wire.encode_release(Release("c", 7, ("a", "b"))),
     wire.encode_log(
         3,
         9,
@@ -107,7 +107,7 @@ PAYLOADS = [
             LogEntry("record", "c", record=SNAPSHOT),
             LogEntry("add", "c", held=held(3)),
             LogEntry("has", "c", ids=(MessageId("a", 1, 0, 2),)),
-            LogEntry("holders", names=("a", "b")),
+            LogEntry("holders", holders=(("a", 1), ("b", 2))),
         ],
         NOW,
     ),
