@@ -127,9 +127,8 @@ class Injector:
         return self.outbox.append(run, number)
 
     def stamp_with(self, names: Names | None, stamps: Stamps) -> None:
-        """Give each message of QoS 1 or 2 a stamp, if the broker passes user properties. Messages that were
-        taken from the outbox already go without."""
-        self._sender.names, self._sender.stamps = names, stamps
+        """Give each message of QoS 1 or 2 a stamp, if the broker passes user properties."""
+        self._sender.stamp_with(names, stamps)
 
     @property
     def counters(self) -> InjectorCounters:

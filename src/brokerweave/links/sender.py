@@ -129,6 +129,14 @@ class Sender:
             if mark.step is Step.BURNT or (lost and self._inflight.get(mark.packet_id) is None):
                 self._inflight.burn(mark.packet_id)
 
+    def stamp_with(self, names: Names | None, stamps: Stamps) -> None:
+        """From now on; what was in flight before a restart gets the stamp that it had."""
+        self.names, self.stamps = names, stamps
+        runs = dict(enumerate(self._outbox.kept(), self._outbox.oldest))
+        for message in (*self._queue, *self._inflight):
+            if names is not None and message.published_qos and message.sequence in runs:
+                message.stamp = names.name_of(runs[message.sequence], message.offset)
+
     @property
     def unanswered(self) -> int:
         return self._inflight.unanswered

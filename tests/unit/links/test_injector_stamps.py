@@ -14,6 +14,7 @@ from brokerweave.mqtt.properties import Property
 from brokerweave.mqtt.scanner import split
 from brokerweave.mqtt.stamp import Stamps
 from tests.unit.links.model_broker import ModelBroker, World, message
+from tests.unit.links.test_injector_crash import CrashingWorld
 
 STAMPS = Stamps(b"the key of the tests")
 PASSES = BrokerAbilities(version=5, user_properties=True)
@@ -136,3 +137,15 @@ def test_what_the_broker_refuses_is_a_dead_letter_without_a_stamp() -> None:
     at.settle()
     (letter,) = at.dead.entries()
     assert letter.frame == run.blob
+
+
+def test_what_was_in_flight_when_the_node_was_killed_has_the_stamp_that_it_had() -> None:
+    at = CrashingWorld(abilities=PASSES)
+    at.injector.stamp_with(Numbered(), STAMPS)
+    at.settle()
+    at.submit(message("a", 1), version=5)
+    at.write()
+    at.crash()
+    at.injector.stamp_with(Numbered(), STAMPS)
+    at.settle()
+    assert [(p.payload, name) for p, name in taken(at)] == [(b"a", b"number 1")]
