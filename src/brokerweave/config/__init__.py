@@ -349,8 +349,9 @@ def _check_together(config: NodeConfig) -> None:
     for name, address in (("listen", node.listen), ("link_listen", node.link_listen)):
         if node.health is not None and node.health == address and node.health.port:
             raise ConfigError(f"'{name}' and 'health' are both {node.health}; give health a port of its own")
-    if config.limits.drain_notice and node.health is None and config.membership.bind is None:
-        needs = "needs 'health' in [node], or [membership]: nobody would see the notice"
+    noticed = node.health or node.redirect or config.membership.bind
+    if config.limits.drain_notice and not noticed:
+        needs = "needs 'health' or 'redirect' in [node], or [membership]: nobody would see the notice"
         raise ConfigError(f"'drain_notice' in [limits] {needs}")
     if node.broker_password_file is not None and node.broker_username is None:
         raise ConfigError("'broker_password_file' needs 'broker_username' beside it in [node]")

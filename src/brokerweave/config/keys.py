@@ -122,6 +122,16 @@ class NodeSection:
         default=None,
         metadata=about(PATH, "A file whose first line is the password that goes with `broker_username`."),
     )
+    redirect: str | None = field(
+        default=None,
+        metadata=about(
+            TEXT,
+            "Where clients should go when this node is stopped: MQTT 5's Server Reference, for example "
+            "`b.example.com:1883`. After SIGTERM, clients that connect are refused (0x9C with it; before "
+            "MQTT 5 CONNACK 3). Those that are here hear 0x9C when they are sent away, and their wills are "
+            "not published. Counted (`redirected_clients`).",
+        ),
+    )
     proxy_protocol: bool = field(
         default=False,
         metadata=about(

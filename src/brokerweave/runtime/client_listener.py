@@ -46,6 +46,8 @@ class ClientListener:
     def __init__(self, host: ClientListenerHost) -> None:
         self.relays: dict[Pair, ClientConnection] = {}
         self.closing: set[ClientConnection] = set()
+        self.stopping = False
+        """The node has got SIGTERM, and serves those who are here a while longer."""
         self.traffic = Traffic()
         self.call_later = host.call_later
         self._host = host
@@ -76,7 +78,7 @@ class ClientListener:
         """Let nobody in any more, and everybody out."""
         self._accepting.close()
         for relay in list(self.relays.values()):
-            relay.shut_down()
+            relay.shut_down(self.config.node.redirect)
 
     # What relays ask
 
@@ -149,7 +151,11 @@ class ClientListener:
         )
 
     def open_broker(self, pair: Pair) -> None:
-        self.relays[pair].connect_arrived()
+        relay, redirect = self.relays[pair], self.config.node.redirect
+        if self.stopping and redirect and not relay.is_own:
+            relay.refuse_redirected(redirect)
+        else:
+            relay.connect_arrived()
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         relay = self.relays.get(pair)

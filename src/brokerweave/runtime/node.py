@@ -348,7 +348,7 @@ class Node:
             self.announce()
         else:
             self._stopping.set()
-        self.health.draining = True
+        self.health.draining = self.client_listener.stopping = True
 
     def _broker_is_up(self) -> bool:
         return any(injector.state is InjectorState.READY for injector in self.core.injectors)

@@ -18,6 +18,7 @@ from brokerweave.config import LimitsSection
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Disconnect
+from brokerweave.mqtt.properties import Property
 from brokerweave.node.core import NodeCore
 from brokerweave.plugin import SessionState, Side
 from brokerweave.runtime.passage import Passage
@@ -26,7 +27,7 @@ from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header
 from brokerweave.session.beginning import Beginning
 from brokerweave.session.handle import SessionHandle
-from brokerweave.session.pair import Pair
+from brokerweave.session.pair import USE_ANOTHER_SERVER, Pair
 from brokerweave.session.phase import Phase
 
 log = logging.getLogger("brokerweave.relay")
@@ -334,8 +335,26 @@ class ClientConnection(asyncio.Protocol):
         self.end()
         return True
 
-    def shut_down(self) -> None:
-        """The node stops: MQTT 5 clients are told so, then the pair ends."""
+    @property
+    def is_own(self) -> bool:
+        """The node itself is the client: such a connection comes from no address."""
+        return not self._peer()
+
+    def refuse_redirected(self, server: str) -> None:
+        """The node stops, and the client that connects is to go elsewhere."""
+        self._host.core.count("redirected_clients")
+        elsewhere = ConnAck(SERVER_UNAVAILABLE_3)
+        if self.pair.version == 5:
+            elsewhere = ConnAck(USE_ANOTHER_SERVER, properties=((Property.SERVER_REFERENCE, server),))
+        self.write(codec.encode(elsewhere, self.pair.version))
+        self.end()
+
+    def shut_down(self, redirect: str | None) -> None:
+        """The node stops: MQTT 5 clients are told so, and where to go if that is known; the pair ends."""
+        if redirect and not self.is_own and self.pair.phase is Phase.ACCEPTED:
+            self._host.core.count("redirected_clients")
+            self.pair.close_redirected(redirect)
+            return
         if self.pair.version == 5 and self.pair.phase is Phase.ACCEPTED:
             self.write(codec.encode(Disconnect(SERVER_SHUTTING_DOWN), 5))
         self.end()

@@ -60,6 +60,7 @@ _TURN = 200
 _LARGEST = 268_435_455 + 5
 """Bytes of a packet, by MQTT's lengths: what a broker takes that declares no less."""
 _TAKEN_OVER = 0x8E
+USE_ANOTHER_SERVER = 0x9C
 _NOT_AUTHORIZED = 0x05
 """CONNACK's return code before MQTT 5."""
 _PROTOCOL_ERROR = 0x81
@@ -769,6 +770,15 @@ class Pair:
             self._will_discarded = True
             last_words = codec.encode(Disconnect(), 5)
         self._host.hang_up(self, last_words)
+
+    def close_redirected(self, server: str) -> None:
+        """The node stops, and the client is told where to go instead: its session stays, no will is due."""
+        if self.phase is Phase.ACCEPTED:
+            self._will_discarded = True
+            if self.version == 5:
+                elsewhere = Disconnect(USE_ANOTHER_SERVER, ((Property.SERVER_REFERENCE, server),))
+                self._host.write_client(self, codec.encode(elsewhere, 5))
+            self._host.hang_up(self, codec.encode(Disconnect(), self.version))
 
     def close_refused(self, refusal: BrokerweaveError) -> None:
         """What the client published cannot be acknowledged; it may be sent again, here or elsewhere."""
