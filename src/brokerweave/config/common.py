@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from brokerweave.config.values import REMOTE, about, choice
 
+HERE = ("127.0.0.1", "::1", "localhost")
+"""Hosts that nobody reaches from elsewhere."""
 LOG_LEVEL = about(choice("debug", "info", "warning", "error"), "The least important thing that is logged.")
 LOG_FORMAT = about(choice("text", "json"), "How a line of the log looks; `json` has one object a line.")
 SITE_MONITOR = about(REMOTE, "Where it answers pings (UDP): the node's `[monitoring] listen`.")

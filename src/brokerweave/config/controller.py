@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config.common import LOG_FORMAT, LOG_LEVEL, SITE_MONITOR
+from brokerweave.config.common import HERE, LOG_FORMAT, LOG_LEVEL, SITE_MONITOR
 from brokerweave.config.keys import MembershipSection, keys_of
 from brokerweave.config.sites import SiteFile, SiteText, check_readable
 from brokerweave.config.values import (
@@ -32,8 +32,6 @@ from brokerweave.config.values import (
     seconds,
 )
 from brokerweave.errors import ConfigError
-
-_HERE = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +276,11 @@ def _check(config: ControllerConfig) -> None:
     for site in config.sites:
         if site.clients is None and membership.bind is None:
             raise ConfigError(f"site '{site.name}' has no 'clients', and there is no [membership] to tell it")
-    if not own.sealed and own.listen.host not in _HERE:
+    if not own.sealed and own.listen.host not in HERE:
         raise ConfigError(
             f"sealed = false lets everybody who reaches {own.listen} move clients: listen on 127.0.0.1"
         )
-    if own.api_token_file is None and own.api.host not in _HERE:
+    if own.api_token_file is None and own.api.host not in HERE:
         raise ConfigError(f"'api' {own.api} is reached from elsewhere and needs an 'api_token_file'")
     check_readable(
         [

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config.common import LOG_FORMAT, LOG_LEVEL, SITE_MONITOR
+from brokerweave.config.common import HERE, LOG_FORMAT, LOG_LEVEL, SITE_MONITOR
 from brokerweave.config.keys import LimitsSection, keys_of
 from brokerweave.config.sites import SiteFile, SiteText, check_readable
 from brokerweave.config.socket import default_admin_socket
@@ -50,6 +50,15 @@ class GatewaySection:
             ADDRESSES,
             "Controllers (their `listen`). Of those that answer, the one with the lowest id is followed. "
             "Without one, the gateway chooses by what it measures.",
+        ),
+    )
+    sealed: bool = field(
+        default=True,
+        metadata=about(
+            SWITCH,
+            "Speak to controllers and sites in datagrams that the key authenticates. `false`: in EMMA's own "
+            "packets to one controller that does so, too, which moves all clients together. The `id` has at "
+            "most 36 characters then. For loopback and tests.",
         ),
     )
     monitor: Address = field(
@@ -146,6 +155,8 @@ class GatewaySiteSection:
     )
 
 
+MOST_NAME = 36
+"""Characters of an id in Table I's packets."""
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     {"gateway": GatewaySection, "moves": MovesSection, "limits": LimitsSection}
 )
@@ -200,6 +211,12 @@ def _check(config: GatewayConfig) -> None:
         raise ConfigError(
             "no site is known: give --site NAME=HOST:PORT,HOST:UDPPORT or --controller HOST:PORT"
         )
-    if own.controller and own.key_file is None:
+    if not own.sealed:
+        if len(own.controller) != 1 or own.controller[0].host not in HERE or len(own.id) > MOST_NAME:
+            raise ConfigError(
+                "sealed = false is for one 'controller' on this machine, and an 'id' of at most "
+                f"{MOST_NAME} characters"
+            )
+    elif own.controller and own.key_file is None:
         raise ConfigError("a gateway with a controller needs the 'key_file' that they share")
     check_readable([("key_file", own.key_file)])

@@ -99,6 +99,10 @@ class GatewayAgent:
         """The id of the controller that is followed; empty if none answers."""
         return self._controllers.follows
 
+    def round_trips(self) -> dict[str, float]:
+        """As they were measured here, in seconds."""
+        return self.prober.estimates()
+
     @property
     def sites(self) -> Mapping[str, KnownSite]:
         return self._sites.known

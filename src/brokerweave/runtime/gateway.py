@@ -34,6 +34,7 @@ from brokerweave.placement.gateway_agent import GatewayAgent
 from brokerweave.placement.history import MoveOutcome
 from brokerweave.placement.messages import client_key
 from brokerweave.placement.prober import ProbeSettings
+from brokerweave.placement.whole_gateway import WholeGatewayAgent
 from brokerweave.runtime import logs
 from brokerweave.runtime.accepting import Accepting
 from brokerweave.runtime.admin import AdminServer, Command
@@ -100,7 +101,7 @@ class GatewayProcess:
         self._port = DatagramPort()
         self._accepting = Accepting(lambda: GatewayClient(self))
         self._stopping = asyncio.Event()
-        self._agent: GatewayAgent
+        self._agent: GatewayAgent | WholeGatewayAgent
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
@@ -147,10 +148,15 @@ class GatewayProcess:
         for site in self.config.sites:
             monitor = await resolved(site.monitor) if site.monitor is not None and self._key else None
             sites.append(KnownSite(site.name, plain(site.clients), monitor))
-        random = Random(secrets.randbits(64))
-        key = monitoring_key(self._key or secrets.token_bytes(32))  # without one nobody is spoken to
-        probing, now = ProbeSettings(every=own.measure_every), time.monotonic()
-        self._agent = GatewayAgent(own.id, key, draw_boot(), controllers, sites, probing, random, self, now)
+        random, now = Random(secrets.randbits(64)), time.monotonic()
+        if not own.sealed:
+            self._agent = WholeGatewayAgent(own.id, controllers[0], sites, random, self, now)
+        else:
+            key = monitoring_key(self._key or secrets.token_bytes(32))  # without one nobody is spoken to
+            probing = ProbeSettings(every=own.measure_every)
+            self._agent = GatewayAgent(
+                own.id, key, draw_boot(), controllers, sites, probing, random, self, now
+            )
         self._port.serve_timed(self._agent)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
@@ -337,7 +343,7 @@ class GatewayProcess:
         at = Counter(
             client.tunnel.link.site for client in self._core.clients if client.tunnel.link is not None
         )
-        trips = agent.prober.estimates()
+        trips = agent.round_trips()
         return {
             "gateway": {
                 "id": own.id,
