@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
 import pytest
@@ -30,7 +32,8 @@ class Deployment:
         self.net = net
         nodes = tuple({"name": name, "clients": f"{HOST}:{net.port(name)}"} for name in "ab")
         self.gateway = LabGateway("g", settings={"gateway": {"key_file": str(key)}}, sites=nodes)
-        alone = {"name": "bare", "clients": f"{HOST}:{bare.port}", "bare": True}
+        self.bare_address = f"{HOST}:{bare.port}"
+        alone = {"name": "bare", "clients": self.bare_address, "bare": True}
         self.bare = LabGateway("h", sites=(alone,))
         for each in (self.gateway, self.bare):
             stack.callback(each.close)
@@ -111,3 +114,28 @@ def test_a_will_is_published_for_a_client_that_is_lost_and_not_for_one_that_leav
     wait_until(lambda: bool(watcher.received), "a will")
     assert [each.topic for each in watcher.received] == ["wills/lost"]
     watcher.close()
+
+
+def test_a_gateway_publishes_its_own_numbers_through_itself(deployment: Deployment) -> None:
+    telling = LabGateway(
+        "teller",
+        settings={"telemetry": {"interval": 0.1}},
+        sites=({"name": "bare", "clients": deployment.bare_address, "bare": True},),
+    )
+    start_all([telling.start])
+    try:
+        collector = MqttClient(telling.port, "collector")
+        collector.subscribe("brokerweave/gateways/+")
+
+        def last() -> dict[str, Any]:
+            return json.loads(collector.received[-1].payload) if collector.received else {}
+
+        wait_until(lambda: last().get("clients") == 2, "numbers that count the collector")
+        said = last()
+        assert {each.topic for each in collector.received} == {"brokerweave/gateways/teller"}
+        assert (said["gateway"], said["sites"], said["moving"]) == ("teller", {"bare": 2}, 0)
+        assert said["cpu_seconds"] > 0
+        assert said["memory_bytes"] > 1_000_000
+        collector.close()
+    finally:
+        telling.close()

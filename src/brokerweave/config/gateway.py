@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config.common import HERE, LOG_FORMAT, LOG_LEVEL, SITE_MONITOR
+from brokerweave.config.common import HERE, LOG_FORMAT, LOG_LEVEL, OWN_TOPIC, SITE_MONITOR
 from brokerweave.config.keys import LimitsSection, keys_of
 from brokerweave.config.sites import SiteFile, SiteText, check_readable
 from brokerweave.config.socket import default_admin_socket
@@ -24,6 +24,7 @@ from brokerweave.config.values import (
     PATH,
     REMOTE,
     SWITCH,
+    TEXT,
     Address,
     about,
     choice,
@@ -140,6 +141,32 @@ class MovesSection:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayTelemetrySection:
+    """The gateway's own numbers as MQTT messages."""
+
+    interval: float = field(
+        default=0.0,
+        metadata=about(
+            seconds(0, 86_400),
+            "Time between two messages; 0: none. The gateway publishes them through itself, at QoS 0, as a "
+            "client with the id `brokerweave-telemetry-` and its own.",
+            unit="seconds",
+            cost="some 0.5 KB and less than a millisecond each",
+        ),
+    )
+    topic: str = field(
+        default="brokerweave/gateways/{gateway}",
+        metadata=about(OWN_TOPIC, "Their topic; `{gateway}` is this gateway's id."),
+    )
+    username: str | None = field(
+        default=None, metadata=about(TEXT, "With which that client connects, where the brokers ask for one.")
+    )
+    password_file: Path | None = field(
+        default=None, metadata=about(PATH, "A file whose first line is the password that goes with it.")
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class GatewaySiteSection:
     """A site, one `[[site]]` each. A controller's list replaces them. But a site that is in both lists is
     reached by the addresses that are written here: this gateway may need others than the rest."""
@@ -158,7 +185,12 @@ class GatewaySiteSection:
 MOST_NAME = 36
 """Characters of an id in Table I's packets."""
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
-    {"gateway": GatewaySection, "moves": MovesSection, "limits": LimitsSection}
+    {
+        "gateway": GatewaySection,
+        "moves": MovesSection,
+        "telemetry": GatewayTelemetrySection,
+        "limits": LimitsSection,
+    }
 )
 LISTS: Mapping[str, type[Any]] = MappingProxyType({"site": GatewaySiteSection})
 KEYS = MappingProxyType(
@@ -172,6 +204,7 @@ class GatewayConfig:
 
     gateway: GatewaySection
     moves: MovesSection
+    telemetry: GatewayTelemetrySection
     limits: LimitsSection
     sites: tuple[GatewaySiteSection, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)

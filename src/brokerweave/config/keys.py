@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config.common import LOG_FORMAT, LOG_LEVEL
+from brokerweave.config.common import LOG_FORMAT, LOG_LEVEL, OWN_TOPIC
 from brokerweave.config.socket import default_admin_socket
 from brokerweave.config.values import (
     ADDRESSES,
@@ -618,9 +618,7 @@ class TelemetrySection:
     topic: str = field(
         default="brokerweave/telemetry/{node}",
         metadata=about(
-            pattern(
-                r"[^$#+\x00-\x1f\x7f][^#+\x00-\x1f\x7f]*", "a topic without wildcards and without $ first"
-            ),
+            OWN_TOPIC,
             "Their topic; `{node}` is this node's id.",
         ),
     )

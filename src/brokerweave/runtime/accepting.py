@@ -14,6 +14,8 @@ import logging
 import socket
 from collections.abc import Callable
 
+from brokerweave.config import Address
+
 log = logging.getLogger("brokerweave.node")
 
 BACKLOG = 4096
@@ -47,6 +49,12 @@ class Accepting:
     def address(self) -> tuple[str, int]:
         host, port = self._sockets[0].getsockname()[:2]
         return host, port
+
+    @property
+    def nearby(self) -> Address:
+        """For clients on this machine, though it may listen on all addresses, or on any port."""
+        host, port = self.address
+        return Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
     def close(self) -> None:
         for each in self._sockets:

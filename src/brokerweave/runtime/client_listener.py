@@ -70,9 +70,8 @@ class ClientListener:
 
     @property
     def address(self) -> Address:
-        """Where a client on this machine comes in, though it may listen on all addresses, or on any port."""
-        host, port = self._accepting.address
-        return Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+        """Where a client on this machine comes in."""
+        return self._accepting.nearby
 
     def close(self) -> None:
         """Let nobody in any more, and everybody out."""

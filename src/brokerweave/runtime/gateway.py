@@ -12,20 +12,17 @@ import logging
 import secrets
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
 
 import uvloop
 
-import brokerweave
-from brokerweave.config import Address, LimitsSection, claim_admin_folder
+from brokerweave.config import LimitsSection, claim_admin_folder
 from brokerweave.config.gateway import GatewayConfig
-from brokerweave.errors import BrokerweaveError, ConfigError
 from brokerweave.gateway.core import GatewayCore, GatewayRules
 from brokerweave.gateway.link import SiteLink
 from brokerweave.gateway.orders import MoveTask
-from brokerweave.gateway.transitions import ClientWay, MoveStep
+from brokerweave.gateway.transitions import MoveStep
 from brokerweave.gateway.tunnel import NO_SITE
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Connect, Disconnect
@@ -37,17 +34,20 @@ from brokerweave.placement.prober import ProbeSettings
 from brokerweave.placement.whole_gateway import WholeGatewayAgent
 from brokerweave.runtime import logs
 from brokerweave.runtime.accepting import Accepting
-from brokerweave.runtime.admin import AdminServer, Command
+from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.binding import bound
 from brokerweave.runtime.datagram_port import DatagramPort, plain, resolved
 from brokerweave.runtime.files import raise_file_limit
+from brokerweave.runtime.gateway_commands import GatewayCommands
 from brokerweave.runtime.gateway_relay import GatewayClient
 from brokerweave.runtime.gateway_sites import GatewaySites
+from brokerweave.runtime.gateway_telemetry import gateway_sample
 from brokerweave.runtime.gateway_watch import GatewayWatch
 from brokerweave.runtime.health import NodeHealth
 from brokerweave.runtime.monitoring import draw_boot, monitoring_key
 from brokerweave.runtime.problems import Problems
 from brokerweave.runtime.secret_files import read_key
+from brokerweave.runtime.telemetry import Telemetry, TelemetryPlan
 from brokerweave.session import proxy_header
 from brokerweave.session.move_ticket import NUMBER_BYTES, PlannedMove, make
 
@@ -80,7 +80,6 @@ class GatewayProcess:
         self.config = config
         self.limits: LimitsSection = config.limits
         self.health = NodeHealth(lambda: bool(self._sites.known))
-        self._started = time.monotonic()
         self._problems = Problems("gateway")
         self._key = read_key(config.gateway.key_file)
         self._watch = GatewayWatch(config.gateway.controller, self._problems, time.monotonic())
@@ -95,9 +94,10 @@ class GatewayProcess:
             frozenset(site.name for site in config.sites if site.bare),
         )
         self._core: GatewayCore[GatewayClient] = GatewayCore(self, rules, client_key)
-        self._results: dict[GatewayClient, str] = {}
-        """Of the last order of each."""
+        self._commands = GatewayCommands(config, self._core, self._sites, self.health, self._problems)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._rate = 0.0
+        """Messages a second of all clients, lately."""
         self._port = DatagramPort()
         self._accepting = Accepting(lambda: GatewayClient(self))
         self._stopping = asyncio.Event()
@@ -106,16 +106,10 @@ class GatewayProcess:
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self._problems.loop_failed(context))
-        commands: dict[str, Command] = {
-            "status": self._status,
-            "clients": self._rows,
-            "move": self._move,
-            "where": self._where,
-        }
-        admin = AdminServer(self.config.admin_socket, commands)
+        admin = AdminServer(self.config.admin_socket, self._commands.all())
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_signal)
-        health = None
+        health = telemetry = None
         try:
             await self._start_agent()
             own = self.config.gateway
@@ -127,8 +121,11 @@ class GatewayProcess:
             await admin.start()
             self.health.started = True
             self._run(self._tell_rates())
+            telemetry = self._start_telemetry()
             log.info("gateway %s: clients at %s", own.id, own.listen)
             await self._stopping.wait()
+            if telemetry is not None:
+                await telemetry.stop()
             await self._drain()
         finally:
             await admin.stop()
@@ -157,7 +154,23 @@ class GatewayProcess:
             self._agent = GatewayAgent(
                 own.id, key, draw_boot(), controllers, sites, probing, random, self, now
             )
+        self._commands.agent = self._agent
         self._port.serve_timed(self._agent)
+
+    def _start_telemetry(self) -> Telemetry | None:
+        section, own = self.config.telemetry, self.config.gateway.id
+        if not section.interval:
+            return None
+        topic = section.topic.replace("{gateway}", own)
+        plan = TelemetryPlan(own, topic, section.interval, section.username, section.password_file)
+        telemetry = Telemetry(
+            plan,
+            self._accepting.nearby,
+            lambda: gateway_sample(self._commands.status({}), self._rate, section.interval),
+            self._problems.task_failed,
+        )
+        telemetry.start()
+        return telemetry
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -247,7 +260,7 @@ class GatewayProcess:
 
     def gone(self, client: GatewayClient) -> None:
         self._core.gone(client)
-        self._results.pop(client, None)
+        self._commands.results.pop(client, None)
         self._port.look()
 
     # What the core asks
@@ -283,9 +296,9 @@ class GatewayProcess:
     def order_ended(self, task: MoveTask[GatewayClient], step: MoveStep, why: str) -> None:
         outcome = _OUTCOMES[step]
         self._core.counters[f"moves_{outcome.value}"] += 1
-        self._results[task.client] = f"{outcome.value}{': ' + why if why else ''}"
+        self._commands.results[task.client] = f"{outcome.value}{': ' + why if why else ''}"
         name = self._core.clients.get(task.client)
-        log.info("client %r to %s: %s", name, task.target, self._results[task.client])
+        log.info("client %r to %s: %s", name, task.target, self._commands.results[task.client])
         if task.number is not None:
             self._agent.moved(task.number, outcome, why, time.monotonic())
             self._port.look()
@@ -304,74 +317,7 @@ class GatewayProcess:
         if why:
             self._agent.moved(number, MoveOutcome.REFUSED, why, time.monotonic())
 
-    # What operators ask
-
-    def _client(self, request: Mapping[str, object]) -> GatewayClient:
-        name = str(request.get("client", ""))
-        client = self._core.named.get(client_key(name))
-        if client is None:
-            raise BrokerweaveError(f"client {name!r} is not connected here")
-        return client
-
-    def _move(self, request: dict[str, object]) -> object:
-        client, site = self._client(request), str(request.get("site", ""))
-        if site not in self._sites.known:
-            raise ConfigError(f"no site {site!r}; known are {', '.join(sorted(self._sites.known))}")
-        if client.tunnel.link is not None and client.tunnel.link.site == site:
-            return self._where(request)
-        self._results.pop(client, None)
-        if why := self._core.move(client, site, None):
-            raise BrokerweaveError(f"the client cannot be moved: {why}")
-        return self._where(request)
-
-    def _where(self, request: dict[str, object]) -> dict[str, object]:
-        client = self._client(request)
-        link = client.tunnel.link
-        waits = self._core.tasks.waits(client)
-        return {
-            "client": self._core.clients[client],
-            "site": link.site if link is not None else None,
-            "moving": waits or client.tunnel.way is not ClientWay.AT_REST,
-            "result": self._results.get(client, ""),
-        }
-
-    def _rows(self, request: dict[str, object]) -> object:
-        return {"clients": [self._where({"client": name}) for name in sorted(self._core.named)]}
-
-    def _status(self, request: dict[str, object]) -> object:
-        own, agent = self.config.gateway, self._agent
-        at = Counter(
-            client.tunnel.link.site for client in self._core.clients if client.tunnel.link is not None
-        )
-        trips = agent.round_trips()
-        return {
-            "gateway": {
-                "id": own.id,
-                "version": brokerweave.__version__,
-                "uptime": round(time.monotonic() - self._started, 3),
-                "listen": str(own.listen),
-                "health": str(own.health) if own.health else None,
-                "not_ready": self.health.reason or None,
-                "follows": agent.follows or None,
-                "procedure": "planned" if self._core.rules.planned else "emma",
-            },
-            "clients": len(self._core.clients),
-            "moving": self._core.tasks.under_way,
-            "waiting_moves": self._core.tasks.waiting,
-            "sites": [
-                {
-                    "site": name,
-                    "address": str(Address(*site.clients)),
-                    "clients": at[name],
-                    "round_trip_ms": round(1000 * trips[name], 3) if name in trips else None,
-                    "problem": self._sites.unreachable.get(name),
-                }
-                for name, site in sorted(self._sites.known.items())
-            ],
-            "counters": {**self._core.counters, "internal_errors": self._problems.internal_errors},
-            "refused": agent.refused,
-            "warnings": self._problems.warnings,
-        }
+    # How much passes
 
     async def _tell_rates(self) -> None:
         """How much each client sends and gets, for policies that balance messages."""
@@ -379,11 +325,12 @@ class GatewayProcess:
         while True:
             await asyncio.sleep(RATE_SECONDS)
             counts = {client: client.messages for client in self._core.clients}
-            now = time.monotonic()
+            self._rate, now = 0.0, time.monotonic()
             for client, key in list(self._core.clients.items()):
                 link = client.tunnel.link
                 if key and link is not None:
                     rate = max(0, counts[client] - last.get(client, counts[client])) / RATE_SECONDS
+                    self._rate += rate
                     self._agent.client_at(key, link.site, now, rate)
             last = counts
             self._watch.look(self._agent.follows, now)

@@ -63,7 +63,7 @@ from brokerweave.runtime.servers import own_meta, server_rows
 from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, status
 from brokerweave.runtime.storage import Storage
-from brokerweave.runtime.telemetry import Telemetry
+from brokerweave.runtime.telemetry import Telemetry, node_telemetry
 
 log = logging.getLogger("brokerweave.node")
 
@@ -184,7 +184,7 @@ class Node:
         if self.kafka is not None:
             self.kafka.start()
         if self.config.telemetry.interval:
-            self._telemetry = Telemetry(self, self.client_listener.address, self.config)
+            self._telemetry = node_telemetry(self, self.client_listener.address)
             self._telemetry.start()
         if self.config.node.admin_socket is None:
             claim_admin_folder()

@@ -1,6 +1,6 @@
-"""The node's own numbers as MQTT messages, at an interval (MQTT2EdgePeer 2.5.3).
+"""A process's own numbers as MQTT messages, at an interval (MQTT2EdgePeer 2.5.3).
 
-Owns one client connection, from the node to its own client listener: so the messages meet the same access
+Owns one client connection, from the process to its own client listener: so the messages meet the same access
 list, taps, strategy and broker as anybody's, and nothing in the relay knows of them. Invariants: without an
 interval none of this runs; a broker that is away only costs the messages of that time. Must not know: who
 reads them.
@@ -12,12 +12,14 @@ import asyncio
 import json
 import os
 import resource
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from brokerweave.config import Address, NodeConfig
+from brokerweave.config import Address
 from brokerweave.errors import BrokerweaveError
 from brokerweave.runtime.client import Client
+from brokerweave.runtime.secret_files import read_password
 from brokerweave.runtime.status import status
 from brokerweave.runtime.tasks import PAUSE_MAX, PAUSE_MIN, supervise
 
@@ -28,16 +30,31 @@ VERSION = 1
 """Of the message's fields."""
 
 
+class TelemetryPlan(NamedTuple):
+    """Who tells, where, how often; and as whom it connects."""
+
+    process: str
+    topic: str
+    interval: float
+    username: str | None
+    password_file: Path | None
+
+
 class Telemetry:
-    def __init__(self, node: Node, client_listener: Address, config: NodeConfig) -> None:
-        self._node, self._client_listener = node, client_listener
-        self._interval = config.telemetry.interval
-        self._topic = config.telemetry.topic.replace("{node}", config.node.id)
-        self._username, self._password_file = config.node.broker_username, config.node.broker_password_file
+    def __init__(
+        self,
+        plan: TelemetryPlan,
+        client_listener: Address,
+        sample: Callable[[], Mapping[str, Any]],
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        """`sample`: one message. `failed`: the task did, and is begun again."""
+        self._plan, self._client_listener = plan, client_listener
+        self._sample, self._failed = sample, failed
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        work = supervise("telemetry", self._run, self._node.task_failed)
+        work = supervise("telemetry", self._run, self._failed)
         self._task = asyncio.get_running_loop().create_task(work)
 
     async def stop(self) -> None:
@@ -59,21 +76,29 @@ class Telemetry:
             pause = min(2 * pause, PAUSE_MAX)
 
     async def _connect(self) -> Client:
-        password = self._password_file.read_bytes().splitlines()[:1] if self._password_file else []
         return await Client.connect(
             self._client_listener,
-            client_id=f"brokerweave-telemetry-{self._node.core.node_id}",
-            username=self._username,
-            password=password[0] if password else None,
+            client_id=f"brokerweave-telemetry-{self._plan.process}",
+            username=self._plan.username,
+            password=read_password(self._plan.password_file) or None,
         )
 
     async def _publish(self, client: Client) -> None:
         while not client.closed.is_set():
-            await client.publish(self._topic, json.dumps(sample(self._node, self._interval)).encode())
+            await client.publish(self._plan.topic, json.dumps(self._sample()).encode())
             try:
-                await asyncio.wait_for(client.closed.wait(), self._interval)
+                await asyncio.wait_for(client.closed.wait(), self._plan.interval)
             except TimeoutError:
                 continue
+
+
+def node_telemetry(node: Node, client_listener: Address) -> Telemetry:
+    section, own = node.config.telemetry, node.config.node
+    topic = section.topic.replace("{node}", own.id)
+    plan = TelemetryPlan(
+        node.core.node_id, topic, section.interval, own.broker_username, own.broker_password_file
+    )
+    return Telemetry(plan, client_listener, lambda: sample(node, section.interval), node.task_failed)
 
 
 def sample(node: Node, interval: float) -> dict[str, Any]:
@@ -81,7 +106,6 @@ def sample(node: Node, interval: float) -> dict[str, Any]:
     now = status(node)
     links, edge_log, kafka = now["links"], now["edge_log"] or {}, now["kafka"] or {}
     trips = [each["round_trip_ms"] for each in now["members"] if each["round_trip_ms"] is not None]
-    used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "v": VERSION,
         "node": now["node"]["id"],
@@ -114,8 +138,16 @@ def sample(node: Node, interval: float) -> dict[str, Any]:
         "recorded": now["counters"].get("edge_log_recorded", 0),
         "log_rows": edge_log.get("rows", 0),
         "kafka_lag": kafka.get("lag", 0),
-        "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
-        "memory_bytes": _memory(used.ru_maxrss),
+        **used(),
+    }
+
+
+def used() -> dict[str, Any]:
+    """What this process has used."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_seconds": round(own.ru_utime + own.ru_stime, 3),
+        "memory_bytes": _memory(own.ru_maxrss),
     }
 
 
