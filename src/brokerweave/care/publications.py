@@ -24,7 +24,7 @@ from brokerweave.care.kept_topics import KeptTopics
 from brokerweave.care.publishers import Publishers, Sent
 from brokerweave.care.recent import Entering, RecentPublications
 from brokerweave.care.record import told_of
-from brokerweave.care.unconfirmed import Unconfirmed
+from brokerweave.care.unconfirmed import UnconfirmedByTopic
 from brokerweave.care.wills import WILL_OF
 from brokerweave.links.hybrid_clock import time_of
 from brokerweave.links.run import Run
@@ -67,7 +67,7 @@ class RecordedPublications:
         self._forward = forward
         self._pump = pump
         self.topics = KeptTopics()
-        self._unconfirmed = Unconfirmed(lambda callback: host.call_later(0, callback))
+        self._unconfirmed = UnconfirmedByTopic(lambda callback: host.call_later(0, callback))
         self._entering: Entering | None = None
         """What is about to go to the broker."""
         self._entered: Entering | None = None

@@ -26,7 +26,7 @@ class _Index:
     topics: dict[bytes, Places]
 
 
-class Unconfirmed:
+class UnconfirmedByTopic:
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
         """`soon`: calls back when the turn is over."""
         self._soon = soon

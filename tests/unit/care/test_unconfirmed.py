@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerweave.care.unconfirmed import Unconfirmed
+from brokerweave.care.unconfirmed import UnconfirmedByTopic
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
@@ -27,7 +27,7 @@ class Turn:
             self.due.pop()()
 
 
-def found(unconfirmed: Unconfirmed, outbox: Outbox) -> dict[bytes, list[int]]:
+def found(unconfirmed: UnconfirmedByTopic, outbox: Outbox) -> dict[bytes, list[int]]:
     return {topic: [each.first for _, each in places] for topic, places in unconfirmed.topics(outbox).items()}
 
 
@@ -35,11 +35,11 @@ def test_runs_are_found_by_each_topic_in_them() -> None:
     outbox = Outbox(1)
     for each in (run(1, "t"), run(2, "u", "t", "u"), run(4, "t", qos=0), run(5, "u")):
         outbox.append(each)
-    assert found(Unconfirmed(Turn().due.append), outbox) == {b"t": [1, 2], b"u": [2, 5]}
+    assert found(UnconfirmedByTopic(Turn().due.append), outbox) == {b"t": [1, 2], b"u": [2, 5]}
 
 
 def test_an_index_is_of_the_outbox_as_it_is_now() -> None:
-    outbox, unconfirmed = Outbox(1), Unconfirmed(Turn().due.append)
+    outbox, unconfirmed = Outbox(1), UnconfirmedByTopic(Turn().due.append)
     outbox.append(run(1, "t"))
     assert found(unconfirmed, outbox) == {b"t": [1]}
     outbox.append(run(2, "t"))
@@ -51,7 +51,7 @@ def test_an_index_is_of_the_outbox_as_it_is_now() -> None:
 
 def test_in_one_turn_an_outbox_is_looked_through_once() -> None:
     outbox, turn = Outbox(1), Turn()
-    unconfirmed = Unconfirmed(turn.due.append)
+    unconfirmed = UnconfirmedByTopic(turn.due.append)
     outbox.append(run(1, "t"))
     first = unconfirmed.topics(outbox)
     assert unconfirmed.topics(outbox) is first
