@@ -130,13 +130,8 @@ def _measured(
     if faults := deployment.tracebacks():
         raise Unavailable(f"an accident in {', '.join(faults)}")
     end = time.monotonic_ns()
-    for name, schema, table in (("sends", SENDS, load.sends()), ("receives", RECEIVES, load.receives())):
-        with log_writer(path / f"{name}-0.arrow", schema) as writer:
-            writer.write_table(table)
-    records.write(path, "moves", run_moves(deployment.moves(), load.label))
-    records.write(path, "sites", [])
-    records.write(path, "clients", load.clients(begin))
     processes.write(path / "resources.arrow")
+    _keep(path, deployment, load, begin)
     found = Measurement(
         id=number,
         name=options.name,
@@ -148,6 +143,19 @@ def _measured(
         events=(RunEvent(begin, f"0: {options.clients} clients move, {options.at_once} at once"),),
     )
     return counted(found, path)
+
+
+def _keep(path: Path, deployment: MigrationDeployment, load: StormLoad, begin: int) -> None:
+    """The logs, as those of any run."""
+    for name, schema, table in (
+        ("sends", SENDS, load.log.sends()),
+        ("receives", RECEIVES, load.log.receives()),
+    ):
+        with log_writer(path / f"{name}-0.arrow", schema) as writer:
+            writer.write_table(table)
+    records.write(path, "moves", run_moves(deployment.moves(), load.label))
+    records.write(path, "sites", [])
+    records.write(path, "clients", load.clients(begin))
 
 
 def _move_all(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -29,6 +28,36 @@ _TICK = 0.001
 _END = 1 << 62
 
 
+class StormLog:
+    """What was sent, and what came."""
+
+    def __init__(self) -> None:
+        self._sent: list[list[int]] = []
+        self._got: list[tuple[int, int, int, int, int, int]] = []
+
+    @property
+    def turn(self) -> int:
+        """Of the next message."""
+        return len(self._sent)
+
+    def sent(self, client: PlannedClient, message: int, due: int, moment: int) -> None:
+        self._sent.append([client.number, message, client.topic, T_CLIENT, due, moment, 0, 1])
+
+    def acknowledged(self, turn: int) -> None:
+        self._sent[turn][6] = time.monotonic_ns()
+
+    def came(self, client: PlannedClient, headers: bytes) -> None:
+        now = time.monotonic_ns()
+        for publisher, message, _ in HEADER.iter_unpack(headers):
+            self._got.append((client.number, publisher, message, client.topic, T_CLIENT, now))
+
+    def sends(self) -> pa.Table:
+        return _table(self._sent, SENDS)
+
+    def receives(self) -> pa.Table:
+        return _table(self._got, RECEIVES)
+
+
 class StormLoad:
     def __init__(
         self,
@@ -43,12 +72,10 @@ class StormLoad:
         self.failure = ""
         self._interval = int(interval * 1e9)
         self._count = count
-        self._sent: list[list[int]] = []
-        self._got: list[tuple[int, int, int, int, int]] = []
+        self.log = StormLog()
         self._lit: Sequence[int] = ()
         self._due: dict[int, int] = {}
-        self._end = threading.Event()
-        self._quiet = 0.0
+        self._quiet: float | None = None
         clients = planned(count, ports)
         plan = _plan(self.label, qos, clients, count)
         self._subscribers: dict[int, LoadSubscriber] = {}
@@ -60,7 +87,7 @@ class StormLoad:
                     socks = opened(plan, mine)
                 for client, sock in zip(mine, socks, strict=True):
                     if publishes:
-                        publisher = LoadPublisher(client, sock, plan, self._acknowledged)
+                        publisher = LoadPublisher(client, sock, plan, self.log.acknowledged)
                         self._publishers[client.number] = publisher
                     else:
                         subscriber = LoadSubscriber(client, sock, plan, len(self._subscribers))
@@ -83,7 +110,6 @@ class StormLoad:
     def finish(self, quiet: float) -> None:
         """Send nothing more; the load ends when nothing came for so many seconds."""
         self._quiet = quiet
-        self._end.set()
 
     def close(self) -> None:
         for each in self._by_file.values():
@@ -113,9 +139,10 @@ class StormLoad:
                 self._receive(self._by_file[file])
             if self._backlogged:
                 self._backlogged = {each for each in self._backlogged if not each.flush()}
-            if not self._end.is_set():
+            quiet = self._quiet
+            if quiet is None:
                 self._publish(time.monotonic_ns())
-            elif time.monotonic() - last > self._quiet:
+            elif time.monotonic() - last > quiet:
                 return
 
     def _publish(self, now: int) -> None:
@@ -134,35 +161,21 @@ class StormLoad:
         publisher, message = self._publishers[number], self._messages[number]
         self._messages[number] = message + 1
         moment = time.monotonic_ns()
-        publisher.publish(message, len(self._sent), moment)
-        self._sent.append([number, message, publisher.client.topic, T_CLIENT, due, moment, 0, 1])
+        turn = self.log.turn
+        self.log.sent(publisher.client, message, due, moment)
+        publisher.publish(message, turn, moment)
         if publisher.backlog:
             self._backlogged.add(publisher)
-
-    def _acknowledged(self, turn: int) -> None:
-        self._sent[turn][6] = time.monotonic_ns()
 
     def _receive(self, connection: LoadConnection) -> None:
         if isinstance(connection, LoadPublisher):
             connection.receive()
         elif isinstance(connection, LoadSubscriber):
-            now, client = time.monotonic_ns(), connection.client
-            for publisher, message, _ in HEADER.iter_unpack(connection.receive()):
-                self._got.append((client.number, publisher, message, client.topic, now))
+            self.log.came(connection.client, connection.receive())
         if connection.backlog:
             self._backlogged.add(connection)
 
-    # What was seen
-
-    def sends(self) -> pa.Table:
-        return _table(self._sent, SENDS)
-
-    def receives(self) -> pa.Table:
-        rows = [
-            (client, publisher, message, topic, T_CLIENT, at)
-            for client, publisher, message, topic, at in self._got
-        ]
-        return _table(rows, RECEIVES)
+    # Who there is
 
     def clients(self, begin: int) -> list[RunClient]:
         everybody = [each.client for each in (*self._subscribers.values(), *self._publishers.values())]
