@@ -207,6 +207,10 @@ class Copies:
                 known = copy.table.seen(record, earlier) and earlier.id not in record.meant
                 if known or copy.table.seen(record, held):
                     continue
+                if earlier.id in record.queue and earlier.id < held.id:
+                    copy.table.name(record, held.id, earlier.id)
+                    record.meant.discard(earlier.id)
+                    continue
                 copy.table.forget(record, earlier.id)
                 copy.table.add(record, held)
                 record.meant.add(held.id)

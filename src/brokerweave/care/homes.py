@@ -153,6 +153,8 @@ class Homes:
 
     def received(self, home: Home, ids: Iterable[MessageId]) -> None:
         ids = list(ids)
+        if home.record.also:
+            ids += [home.record.also[each] for each in ids if each in home.record.also]
         for each in ids:
             self.table.received(home.record, each)
         if ids:
@@ -166,11 +168,11 @@ class Homes:
         if learned.filters and home.state is not State.LEAVING:
             self.want(record)
             self.holders.filters(record)
+        if learned.had:
+            self.holders.has(record, learned.had)
         for held in learned.new:
             home.told[held.id] = told.session
             self.holders.learned(record, held)
-        if learned.had:
-            self.holders.has(record, learned.had)
         return learned
 
     def forget_before(self, home: Home, ended: int) -> None:

@@ -198,19 +198,36 @@ class RecordedPublications:
         return None
 
     def _has_another_name(self, held: Held, before: MessageId) -> None:
-        """Who wants it has it, or is to get it, under the name of before. Others may not know that one."""
+        """Who wants it has it, or is to get it, under the name of before. Others may not know that one.
+
+        All keep the lesser of two names: if each of two kept another one, each would tell the other that what
+        it keeps is had.
+        """
         if held.id == before:
             return
         earlier = replace(held, id=before)
         for client in self._homes.table.matching(held.topic):
             home = self._homes[client]
             if self._homes.table.seen(home.record, earlier):
-                self._homes.holders.add_if_queued(home.record, before)
-                self._homes.received(home, [held.id])
-                if home.state is State.LEAVING:
-                    self._forward(home.to, told_of(home.record, had=[held.id]))
+                self._keep_one_name(home, held, earlier)
         if self._copies.renamed(held, earlier):
             self._disk.came(held, b"")
+
+    def _keep_one_name(self, home: Home, held: Held, earlier: Held) -> None:
+        record, table, delivering = home.record, self._homes.table, home.delivering
+        queued = earlier.id in record.queue
+        kept, other = (earlier, held) if not queued or earlier.id < held.id else (held, earlier)
+        if other.id in delivering.flight:  # the client is about to answer it
+            table.name(record, other.id, kept.id)
+            return
+        table.add_if_new(record, kept)
+        delivering.by_broker.discard(other.id)
+        self._homes.received(home, [other.id])
+        self._homes.holders.add_if_queued(record, kept.id)  # after that: see `Record.also`
+        if home.state is State.LEAVING:
+            new = [kept] if kept.id in record.queue else []
+            self._forward(home.to, told_of(record, new, had=[other.id]))
+        self._pump(home)
 
     def named(self, client: str, packet_id: int, content: bytes, name: MessageId) -> None:
         """Another site knows the name of what a client published."""

@@ -109,6 +109,8 @@ class Record:
     size: int = 0
     meant: set[MessageId] = field(default_factory=set)
     """In a copy, what of the queue its origin sent here for the home, which may not have it."""
+    also: dict[MessageId, MessageId] = field(default_factory=dict)
+    """By the name under which the client may be said to have it: what of the queue is the same."""
     dropped: dict[MessageId, None] = field(default_factory=dict)
     """The last ones that were let go for want of room: only its broker may still have them."""
 
@@ -265,9 +267,21 @@ class RecordTable:
         """It is in the queue under another name."""
         self._take(record, identifier)
 
+    def name(self, record: Record, other: MessageId, kept: MessageId) -> None:
+        """Who has the one has the other."""
+        record.also[other] = kept
+        if len(record.also) > MOST_DROPPED:
+            del record.also[next(iter(record.also))]
+
+    def add_if_new(self, record: Record, held: Held) -> None:
+        if not self.seen(record, held):
+            self.add(record, held)
+
     def received(self, record: Record, identifier: MessageId) -> None:
         """The client has it."""
         self._take(record, identifier)
+        if record.also and (same := record.also.pop(identifier, None)) is not None:
+            self.received(record, same)
         if not self._implied(record, identifier):
             record.ids.add(identifier)
             if len(record.ids) > EXPLICIT and not len(record.ids) % EXPLICIT:

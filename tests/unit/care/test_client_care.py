@@ -581,6 +581,32 @@ class TestAPublicationThatIsSentAgain:
         assert client.payloads() == [b"1"]
         assert [pending(mesh, name) for name in ("d", holder)] == [[], []]
 
+    @pytest.mark.parametrize("lesser_first", [False, True])
+    def test_is_given_once_if_old_and_new_site_of_its_client_know_it_by_different_names(
+        self, mesh: Network, lesser_first: bool
+    ) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        holder = holder_of(mesh, "d")
+        first, second = sorted((name for name in "eph" if name != holder), reverse=not lesser_first)
+        Guest(mesh, first, "publisher").publish("t", b"1", packet_id=7)
+        Guest(mesh, "d", "another").subscribe("u")  # its home tells the holder: that had come by then
+        mesh.settle()
+        kill(mesh, first)
+        kill(mesh, "d")
+        moved = Guest(mesh, holder, "c")
+        again = Guest(mesh, second, "publisher")
+        again.publish("t", b"1", packet_id=7, dup=True)
+        mesh.settle()
+        assert again.acknowledged() == [7]
+        mesh.advance(DEAD_SECONDS)
+        moved.subscribe("t")
+        mesh.settle()
+        assert moved.payloads() == [b"1"]
+        moved.answer_all()
+        mesh.settle()
+        assert [pending(mesh, name) for name in (holder, second)] == [[], []]
+
     def test_without_dup_is_another_one(self, mesh: Network) -> None:
         Guest(mesh, "h", "subscriber").subscribe("t")
         mesh.settle()
