@@ -286,13 +286,14 @@ class ClientCare(Care, SiteEvents):
         if home.state is State.DRAINING:
             self.claims.moves.end(home)
             return
+        owed = home.claiming is not None or home.awaits_subscription
         home.pair = None
         home.interrupted()
         self._wills.ended(home)
         record = self._host.sessions.of(pair)
         if record is None:
             return
-        if unexpected and home.claiming is not None and record.expiry <= 0:
+        if unexpected and owed and record.expiry <= 0:
             record.lost = True  # its session ends with its connection; what it is to get stays
         if record.lost:
             home.delivering.lost()

@@ -171,6 +171,11 @@ class Home:
             return Hold.CONNECTED
         return Hold.SESSION if self.session else Hold.ADOPTED
 
+    @property
+    def awaits_subscription(self) -> bool:
+        """Whether the client has yet to subscribe here, or to hear that it has, to get what it missed."""
+        return bool(self.delivering.standing or (self.record.filters and not self.delivering.granted))
+
     def waiting(self, now: float) -> list[tuple[Held, Publish]]:
         """What the node has to give to the client now, in order."""
         delivering, out = self.delivering, list[tuple[Held, Publish]]()

@@ -147,6 +147,30 @@ class TestAClientOfASiteThatDied:
             mesh.advance(0.01)
         assert back.payloads() == [b"meanwhile"]
 
+    @pytest.mark.parametrize("subscribes", [False, True])
+    def test_gets_it_though_it_did_not_wait_for_suback(self, mesh: Network, subscribes: bool) -> None:
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
+        mesh.settle()
+        Guest(mesh, "h", "publisher").publish("t", b"1")
+        mesh.settle()
+        kill(mesh, "d")
+        mesh.advance(DEAD_SECONDS)
+        hasty = Guest(mesh, "e", "c")
+        mesh.settle()
+        assert care(mesh, "e").homes["c"].claiming is None
+        mesh.stuck.add(("p", "e"))
+        if subscribes:
+            hasty.subscribe("t")
+            mesh.settle()
+        hasty.pair.ended()
+        mesh.stuck.clear()
+        mesh.settle()
+        again = Guest(mesh, "h", "c")
+        again.subscribe("t")
+        mesh.settle()
+        assert again.payloads() == [b"1"]
+
     def test_gets_it_though_its_connection_is_cut_before_it_subscribed_again(self, mesh: Network) -> None:
         missed(mesh, b"1")
         Guest(mesh, "e", "c").pair.ended()
