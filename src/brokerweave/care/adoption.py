@@ -46,7 +46,7 @@ class Adoption:
     def lives(self) -> None:
         """Other sites live, or one began another life: clients without a home get one."""
         is_home = self._claims.is_home
-        self._claims.lives()
+        self._claims.releases.lives()
         for home in self._homes:
             if home.state is not State.HOME and not is_home(home.to, home.to_life):
                 self._claims.come(home, home.record.generation + 1)
@@ -86,7 +86,7 @@ class Adoption:
         """This site may have been released of what it knew of some clients. Only when it goes on with none of
         those that were claimed elsewhere others forget what their home wanted."""
         for life, copy in list(self._given.items()):
-            if not any(self._claims.goes_on(client, to) for client, (to, *_) in copy.to.items()):
+            if not any(self._claims.releases.goes_on(client, to) for client, (to, *_) in copy.to.items()):
                 del self._given[life]
                 self._say(life)
 

@@ -1,15 +1,14 @@
-"""Who has a client: a site claims it, others give what they know, and let go when nothing can come any more.
+"""Who has a client: a site claims it, and others give what they know.
 
 Owns the course of a claim, at the site that a client came to and at those that knew it. Invariants: of two
 claims the better hold counts, then the higher (generation, site); who gave a record passes on what comes for
-it, until all sites have heard where the client is and what they sent before has come; a client whose home is
-gone is claimed by the first of its holders that lives. Must not know: brokers, what a client is given when.
+it, until it is released; a client whose home is gone is claimed by the first of its holders that lives. Must
+not know: brokers, what a client is given when.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from brokerweave.care import wire
@@ -22,25 +21,11 @@ from brokerweave.care.moves import Moves
 from brokerweave.care.publications import RecordedPublications
 from brokerweave.care.recent import RecentPublications
 from brokerweave.care.record import Snapshot, merged, part
-from brokerweave.care.waiting import Thresholds
+from brokerweave.care.releases import Releases
 from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 from brokerweave.plugin.sites import SiteBook
 
 MOST_GENERATIONS = 200_000
-
-
-@dataclass(slots=True, eq=False)
-class _Releasing:
-    """A claimer has the client; what was sent here before is yet to come."""
-
-    client: str
-    to: str
-    life: int
-    generation: int
-    unheard: frozenset[str]
-    """Sites that the claimer does not reach: while one of them lives, this site goes on."""
-    version: int = 0
-    """Of what this site wants since it does not want what the client does; 0: it still does."""
 
 
 class Claims:
@@ -57,6 +42,7 @@ class Claims:
     ) -> None:
         """`pump`: a client may have something to be given."""
         self.moves = Moves(host, sites, recent, self._drained)
+        self.releases = Releases(host, sites, homes, copies, hearing, self.is_home)
         self._host = host
         self._sites = sites
         self._homes = homes
@@ -69,8 +55,6 @@ class Claims:
         """The last generation in which a client was connected anywhere, as far as is known."""
         self._since: dict[str, int] = {}
         """When a client last came anywhere, as far as is known."""
-        self._releasing: dict[str, _Releasing] = {}
-        self._releases: Thresholds[_Releasing] = Thresholds()
         self._ready = False
 
     def generation(self, client: str) -> int:
@@ -105,7 +89,7 @@ class Claims:
                 homes.begin(record)
             record.session = record.generation
         self._learn(home.client, record.generation, self._host.node_id, home.hold, home.since)
-        self._releasing.pop(home.client, None)
+        self.releases.forget(home.client)
         home.state, home.to = State.HOME, ""
         home.unsettled = None
         home.answered.clear()
@@ -230,7 +214,7 @@ class Claims:
         if not claiming.givers:
             home.claiming, home.unsettled = None, claiming.version
             home.told.clear()
-            self.drop_copies(home.client, self._host.node_id)
+            self.releases.drop_copies(home.client, self._host.node_id)
 
     def _knows(self, home: Home, claiming: Claiming, nodes: Iterable[str]) -> bool:
         """Whether these have given what they knew, and send here what the client wants."""
@@ -260,7 +244,7 @@ class Claims:
         for giver in home.claiming.givers if home.claiming is not None else ():
             self._release(giver, home.client, home.record.generation)
         self._homes.drop(home, generation)
-        self.drop_copies(home.client, self._host.node_id)
+        self.releases.drop_copies(home.client, self._host.node_id)
 
     def given(self, neighbour: str, payload: bytes) -> None:
         give = wire.decode_give(payload, self._host.now())
@@ -431,35 +415,11 @@ class Claims:
     def _forward(self, to: str, told: Snapshot) -> None:
         self._give(to, Give(told.client, told.generation, LATE, told))
 
-    # They let go
-
-    def released(self, neighbour: str, payload: bytes) -> None:
-        release = wire.decode_release(payload)
-        life, unheard = self._sites.life_of(neighbour), frozenset(release.unheard)
-        releasing = _Releasing(release.client, neighbour, life, release.generation, unheard)
-        self._releasing[release.client] = releasing
-        self._want_no_more(releasing)
-
-    def _want_no_more(self, releasing: _Releasing) -> None:
-        """Nobody who sends here does not reach the claimer any more."""
-        if releasing.version or releasing.unheard & self._sites.live:
-            return
-        home = self._homes.get(releasing.client)
-        if home is not None and home.state is State.LEAVING and home.to == releasing.to:
-            self._homes.want_no_more(home.record)
-        releasing.version = self._sites.announce()
-        self._releases.add(releasing.version, releasing, self._is_releasing)
-        self._let_go_if_nothing_comes(releasing)
-
-    def goes_on(self, client: str, to: str) -> bool:
-        """Whether this site is yet to be released of what it knows of a client that another one claimed."""
-        releasing = self._releasing.get(client)
-        return releasing is None or releasing.to != to or not releasing.version
+    # Somebody heard something
 
     def look(self) -> None:
         """Something changed that may concern all who wait: who lives, whose links are up, who are holders."""
-        for each in list(self._releasing.values()):
-            self._let_go_if_nothing_comes(each)
+        self.releases.look()
         for home in self._homes.waiting.all():
             self._go_on(home)
 
@@ -468,9 +428,7 @@ class Claims:
         if self._has_become_ready():
             self.look()
             return
-        for each in self._releases.passed(before, version):
-            if self._is_releasing(each):
-                self._let_go_if_nothing_comes(each)
+        self.releases.heard(before, version)
         for home in self._homes.waiting.heard(before, version):
             self._go_on(home)
 
@@ -490,44 +448,6 @@ class Claims:
         self.progress(home)
         if home.claiming is None and home.unsettled is None and not home.delivering.standing:
             self._homes.waiting.discard(home.client)
-
-    def _is_releasing(self, releasing: _Releasing) -> bool:
-        return self._releasing.get(releasing.client) is releasing
-
-    def _let_go_if_nothing_comes(self, releasing: _Releasing) -> None:
-        if self._nothing_comes(releasing):
-            self._let_go(releasing)
-            self._give(releasing.to, Give(releasing.client, releasing.generation, DONE))
-
-    def lives(self) -> None:
-        """Who is not home any more has left what it was released from to its own holders."""
-        for each in list(self._releasing.values()):
-            if self.is_home(each.to, each.life):
-                self._want_no_more(each)
-            else:
-                self._let_go(each)
-
-    def _nothing_comes(self, releasing: _Releasing) -> bool:
-        """Also who is away may have sent something here before it heard where the client is."""
-        others = self._sites.remembered - {self._host.node_id}
-        linked, version = releasing.to in self._sites.linked(), releasing.version
-        return linked and version > 0 and self._hearing.all_know(others, version, {})
-
-    def _let_go(self, releasing: _Releasing) -> None:
-        client = releasing.client
-        del self._releasing[client]
-        home = self._homes.get(client)
-        if home is not None and home.state is State.LEAVING and home.to == releasing.to:
-            self._homes.drop(home)
-        self.drop_copies(client, releasing.to)
-
-    def drop_copies(self, client: str, to: str) -> None:
-        """Who claimed a client has all that copies here have. A home that lives says itself what it drops."""
-        for life, copy, _ in self._copies.of(client):
-            if copy.to.get(client, ("", 0, 0))[0] == to:
-                del copy.to[client]
-                if not self.is_home(*life):
-                    self._copies.drop(life, client)
 
     # Links come and go
 

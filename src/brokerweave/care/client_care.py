@@ -204,7 +204,7 @@ class ClientCare(Care, SiteEvents):
             self.claims.look()
 
     def _released(self, neighbour: str, payload: bytes) -> None:
-        self.claims.released(neighbour, payload)
+        self.claims.releases.released(neighbour, payload)
         self._adoption.released()
 
     # Clients come
