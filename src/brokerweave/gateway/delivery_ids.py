@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from brokerweave.errors import LocalProtocolError
-from brokerweave.gateway.ledger import PUBREC, TO_RELEASE
+from brokerweave.gateway.ledger import PUBREC, TO_ACKNOWLEDGE, TO_COMPLETE, TO_RELEASE
 
 MOST_IDS = 0xFFFF
 
@@ -35,6 +35,12 @@ class DeliveryIds:
         self._at_client.clear()
         self._at_site.clear()
         return [number for number, following in self._left.items() if following == TO_RELEASE]
+
+    def release(self) -> list[int]:
+        """The client came back: which ids are to be released at it (PUBREL), whatever it had answered. At
+        QoS 1 it remembers none."""
+        self._left = {number: TO_COMPLETE for number, next_ in self._left.items() if next_ != TO_ACKNOWLEDGE}
+        return list(self._left)
 
     def delivered(self, number: int, open_: Mapping[int, int]) -> int:
         """The id under which the client gets a delivery. `open_`: the other deliveries of the site."""

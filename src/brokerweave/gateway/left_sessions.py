@@ -9,15 +9,22 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
-from brokerweave.gateway.tunnel import Tunnel
+from brokerweave.gateway.tunnel import OpenAtClient, Tunnel
 from brokerweave.mqtt.packets import Connect, Subscription
 from brokerweave.mqtt.properties import Properties, Property, get_int
 
 MOST_SESSIONS = 10_000
 """Of clients that are away, that are remembered."""
-_Granted = dict[str, tuple[Subscription, Properties]]
 ClearSite = Callable[[str, Connect, Callable[[bool], None]], None]
+
+
+class _Left(NamedTuple):
+    site: str
+    wanted: dict[str, tuple[Subscription, Properties]] | None
+    """None: it is not known."""
+    open: OpenAtClient
 
 
 class LeftSessions:
@@ -26,8 +33,7 @@ class LeftSessions:
         bounded time whether that worked."""
         self._clear = clear
         self._not_cleared = not_cleared
-        self._left: OrderedDict[str, tuple[str, _Granted | None]] = OrderedDict()
-        """By client: the site of its session, and what it wants, if that is known."""
+        self._left: OrderedDict[str, _Left] = OrderedDict()
         self._clearing: dict[tuple[str, str], list[Callable[[], None]]] = {}
         """By site and client: what waits for the end."""
 
@@ -35,16 +41,19 @@ class LeftSessions:
         """A client was accepted by its first site."""
         assert tunnel.connect is not None
         assert tunnel.connack is not None
-        _, known = self._left.pop(tunnel.connect.client_id, ("", None))
+        left = self._left.pop(tunnel.connect.client_id, None)
         if tunnel.connack.session_present:
+            known = left.wanted if left is not None and left.site == tunnel.session_at else None
             tunnel.session_known = known is not None
             tunnel.wanted.granted.update(known or {})
+            if left is not None and known is not None:
+                tunnel.resume(left.open)
 
     def gone(self, tunnel: Tunnel) -> None:
         connect = tunnel.connect
         if connect is not None and is_persistent(connect):
             known = tunnel.wanted.granted if tunnel.session_known else None
-            self._left[connect.client_id] = tunnel.session_at, known
+            self._left[connect.client_id] = _Left(tunnel.session_at, known, tunnel.open)
             if len(self._left) > MOST_SESSIONS:
                 self._left.popitem(last=False)
 
@@ -52,7 +61,8 @@ class LeftSessions:
         """Where to look for a site for a client that comes: where its session is, before all others. If the
         client went elsewhere, that would stay, and its broker would queue for it. `at`: the site of another
         connection of the client, if there is one."""
-        site = at or self._left.get(client, ("", None))[0]
+        left = self._left.get(client)
+        site = at or (left.site if left is not None else "")
         return (site, *(each for each in sites if each != site)) if site in sites else sites
 
     def end(self, site: str, connect: Connect) -> None:

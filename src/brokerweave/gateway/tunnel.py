@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from typing import NamedTuple
 
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
 from brokerweave.gateway.delivery_ids import DeliveryIds
@@ -44,6 +45,12 @@ UNAVAILABLE = 3
 """The same before MQTT 5."""
 _ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP})
 _REFUSED = 0x80
+
+
+class OpenAtClient(NamedTuple):
+    deliveries: DeliveryIds
+    publications: set[int]
+    """They have their PUBREC, and no site waits for PUBREL."""
 
 
 class Tunnel:
@@ -233,6 +240,9 @@ class Tunnel:
         if self.way is ClientWay.DRAINING:
             assert self.link is not None
             assert self.other is not None
+            self._release_all(self.link)
+            self._finish |= self.link.ledger.received.keys()
+            self._ids.leave(self.link.ledger.open)
             self._host.to_site(self.link, codec.encode(Disconnect(), self.version))  # one will is enough
             for frame in self._waiting:
                 self._host.to_site(self.other, frame.data)
@@ -245,6 +255,17 @@ class Tunnel:
     def end(self) -> None:
         if self.way is not ClientWay.ENDED:
             self._event(Event.CLIENT_GONE)
+
+    @property
+    def open(self) -> OpenAtClient:
+        """What other sites than the client's have left open at it."""
+        return OpenAtClient(self._ids, self._finish)
+
+    def resume(self, left: OpenAtClient) -> None:
+        """It is back in the session that it left with these open: its site does not know of them."""
+        self._ids, self._finish = left
+        for number in self._ids.release():
+            self._to_client(codec.encode(PubRel(number), self.version))
 
     # Sites
 
@@ -438,13 +459,17 @@ class Tunnel:
         link, connect = self.link, self.connect
         assert link is not None
         assert connect is not None
-        for number in link.ledger.received:  # a broker delivers a QoS 2 publication when it is released
-            self._host.to_site(link, codec.encode(PubRel(number), connect.version))
+        self._release_all(link)
         at_once = ((Property.SESSION_EXPIRY_INTERVAL, 0),) if connect.version == 5 else ()
         self._host.to_site(link, codec.encode(Disconnect(0, at_once), connect.version))
         self._host.close_site(link)
         if connect.version < 5 and not connect.clean_start:
             self._host.clear_session(link.site, connect)
+
+    def _release_all(self, link: SiteLink) -> None:
+        """A broker delivers a QoS 2 publication when it is released."""
+        for number in link.ledger.received:
+            self._host.to_site(link, codec.encode(PubRel(number), self.version))
 
     def _forget_old(self) -> None:
         """No answer comes from there any more."""

@@ -541,6 +541,30 @@ def test_a_client_that_leaves_before_a_site_has_answered_leaves_that_one_when_it
     assert played.heard() == []
 
 
+def test_what_the_old_site_left_open_is_finished_when_a_client_that_left_comes_back() -> None:
+    played = Played()
+    old = played.connected()
+    played.site_says(old, Publish("t", b"1", 2, packet_id=8), Publish("t", b"2", 2, packet_id=9))
+    played.says(PubRec(9), Publish("u", b"3", 2, packet_id=4))
+    played.site_says(old, PubRec(4))
+    played.moving()
+    played.at(old)
+    played.tunnel.client_gone()
+    assert played.at(old) == [PubRel(4), Disconnect()]
+    left = played.tunnel.open
+    again = Played()
+    site = again.connected()
+    again.tunnel.resume(left)
+    assert again.heard() == [PubRel(8), PubRel(9)]
+    again.site_says(site, Publish("t", b"4", 2, packet_id=8))
+    (delivered,) = again.heard()
+    assert isinstance(delivered, Publish)
+    assert delivered.packet_id not in (8, 9)
+    again.says(PubComp(8), PubComp(9), PubRel(4))
+    assert again.heard() == [PubComp(4)]
+    assert again.at(site) == []
+
+
 def test_a_client_that_leaves_before_a_site_has_refused_it_leaves_its_own_site() -> None:
     played = Played()
     old = played.connected()
