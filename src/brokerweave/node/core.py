@@ -456,6 +456,11 @@ class NodeCore:
     def clear_session(self, pair: Pair) -> None:
         self.host.clear_session(pair)
 
+    def may_have_stale_session(self, pair: Pair) -> bool:
+        """Whether a client that comes as planned may have left a session at the broker here before, which it
+        is not in any more: MQTT 5 clients say in CONNECT that it ends (the gateway does)."""
+        return pair.move is not None and pair.version < 5 and pair.expiry > 0 and self.is_gone(pair)
+
     def is_gone(self, pair: Pair) -> bool:
         """Whether a pair's client has no session here any more."""
         return pair.client.client_id not in self.sessions.records

@@ -107,6 +107,8 @@ class ClientListener:
 
     async def _dial_broker(self, relay: ClientConnection) -> None:
         broker = self.config.node.broker
+        if self.core.may_have_stale_session(relay.pair):
+            await self._clear_session(relay.pair)
         try:
             async with asyncio.timeout(self.limits.broker_timeout):
                 connection = await dial(broker, lambda: BrokerConnection(relay))

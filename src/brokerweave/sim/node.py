@@ -363,9 +363,9 @@ class SimNode:
         if relay is not None:
             relay.hang_up(last_words)
 
-    def clear_session(self, pair: Pair) -> None:
+    def clear_session(self, pair: Pair, done: Callable[[], None] = lambda: None) -> None:
         self.network.connect(
-            self.host, f"{self.name}/broker", lambda end: ClearedSession(self.core, pair, end), lambda: None
+            self.host, f"{self.name}/broker", lambda end: ClearedSession(self.core, pair, end, done), done
         )
 
     def move_ended(self, result: MoveResult) -> None:

@@ -6,6 +6,7 @@ the death of either side ends both. Must not know: routing, links.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from brokerweave.errors import RemoteProtocolError
@@ -96,6 +97,12 @@ class Relay:
     def connect_arrived(self) -> None:
         """CONNECT was read. Read no more until the broker session is established."""
         self.end_of_client.pause()
+        if self.node.core.may_have_stale_session(self.pair):
+            self.node.clear_session(self.pair, self._dial_broker)
+        else:
+            self._dial_broker()
+
+    def _dial_broker(self) -> None:
         node = self.node
         node.network.connect(node.host, f"{node.name}/broker", self._broker_connected, self._unreachable)
 
@@ -179,7 +186,8 @@ class _BrokerHalf:
 class ClearedSession:
     """Ends the session that a client left at its broker, unless the client is back."""
 
-    def __init__(self, core: NodeCore, pair: Pair, end: PipeEnd) -> None:
+    def __init__(self, core: NodeCore, pair: Pair, end: PipeEnd, done: Callable[[], None]) -> None:
+        self._done = done
         if core.is_gone(pair):
             end.write(pair.clean_connect())
         else:
@@ -187,6 +195,7 @@ class ClearedSession:
 
     def received(self, data: bytes) -> None: ...
 
-    def lost(self) -> None: ...
+    def lost(self) -> None:
+        self._done()
 
     def writable_again(self) -> None: ...

@@ -19,7 +19,7 @@ ORDERS_PER_SECOND = 1.5
 CALM = ("controller", "leave", "drop", "again", "again", "", "")
 """What may happen in a move while all sites live; "again": another order."""
 DEADLY = ("old site", "target", "gateway", "old node", "target node", "cut old", "cut target", "link")
-STRIKE = 0.6
+STRIKE = 0.7
 """The part of the orders with a strike."""
 
 
@@ -39,13 +39,13 @@ def orders(
         if random.random() < STRIKE:
             actions += _strike(random, sites, client, at, deadly and at > safe)
             if deadly and actions[-1].kind == "strike" and actions[-1].arguments[1] in DEADLY:
-                safe = at + random.uniform(4.0, 9.0)
+                safe = at + random.uniform(2.5, 6.0)
     return actions
 
 
 def _strike(random: Random, sites: list[str], client: str, at: float, deadly: bool) -> list[Action]:
-    what = random.choice(DEADLY if deadly and random.random() < 0.7 else CALM)
-    after = at + random.uniform(0.0, 0.25)
+    what = random.choice(DEADLY if deadly and random.random() < 0.85 else CALM)
+    after = at + random.uniform(0.02, 0.18)
     if what == "again":
         return [
             Action(after, "order", (client, random.choice(sites), random.choice(("controller", "operator"))))
