@@ -32,9 +32,10 @@ def orders(
         client, site = random.choice(clients).name, random.choice(sites)
         via = random.choice(("controller", "controller", "operator"))
         actions.append(Action(at, "order", (client, site, via)))
-        for _ in range(random.randrange(8)):  # something is in flight then
-            shortly = at + random.uniform(-0.1, 0.4)
-            message = random.choice(clients).name, random.choice(TOPICS), random.choice((1, 2)), False
+        for _ in range(random.randrange(8)):  # something is in flight then, to the client and from it
+            shortly = at + random.uniform(-0.05, 0.25)
+            sender = client if random.random() < 0.5 else random.choice(clients).name
+            message = sender, random.choice(TOPICS), random.choice((1, 2)), False
             actions.append(Action(shortly, "publish", message))
         if random.random() < STRIKE:
             actions += _strike(random, sites, client, at, deadly and at > safe)

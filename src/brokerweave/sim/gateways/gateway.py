@@ -208,6 +208,7 @@ class SimGateway:
 
     def move(self, number: int, client: str, target: str) -> None:
         self.watcher.order_begins(self.name, client, target)
+        self._results[number] = 0
         found = self.core.named.get(client)
         why = "the client is not connected" if found is None else self.core.move(found, target, number)
         if why:
@@ -246,6 +247,8 @@ class SimGateway:
         """The first thing that is not at rest."""
         if self.core.tasks.waiting or self.core.tasks.under_way:
             return f"{self.name} still has orders"
+        if 0 in self._results.values():
+            return f"an order to {self.name} has no result"
         for client, name in self.core.clients.items():
             if client.tunnel.way is not ClientWay.AT_REST:
                 return f"{name or 'a client'} of {self.name} is {client.tunnel.way.value}"

@@ -143,6 +143,9 @@ class SeenSending:
                 self._history.sent_to(self._site, packet.will.payload)
         elif isinstance(packet, Publish):
             self._history.sent_to(self._site, identity(packet))
+            publication = self._history.publications.get(identity(packet))
+            if packet.qos == 2 and publication is not None and publication.acknowledged < inf:
+                self._history.unknown.append(f"{identity(packet)!r} went to {self._site} after its PUBREC")
 
 
 class GatewayObserver:
@@ -156,6 +159,7 @@ class GatewayObserver:
         self.history.made(client, payload, topic, qos, retain)
         if payload and self.history.publications[payload].is_will:
             self.history.publications[payload].sent.clear()
+            self.history.many_sites.add(payload)
 
     def acknowledged(self, payload: bytes) -> None:
         self.history.acknowledged(payload)

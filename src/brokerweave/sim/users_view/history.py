@@ -137,6 +137,8 @@ class History:
         """By will: when the client took leave, and the bytes that it had written by then."""
         self.moved_from: dict[bytes, float] = {}
         """By will: when the client had moved as planned, and nothing else had happened."""
+        self.many_sites: set[bytes] = set()
+        """Wills of clients of gateways: they are the same at each site."""
         self.will_free: dict[bytes, float] = {}
         """By will: since when its client's connection, or that of its gateway, may have ended."""
         self.retained: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)

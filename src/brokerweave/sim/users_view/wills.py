@@ -16,6 +16,10 @@ KNOWN_SECONDS = 0.2
 """Until a broker, and the other sites, know of a good-bye or a return."""
 
 
+GAVE_UP_SECONDS = 10.0
+"""How long a gateway waits for the old site of a client that moves, with all that it does before."""
+
+
 def find(history: History, faults: FaultLog) -> Iterator[str]:
     for client, receipts in history.got.items():
         for payload in {each.payload for each in receipts if history.publications[each.payload].is_will}:
@@ -37,7 +41,10 @@ def _wrong(history: History, faults: FaultLog, payload: bytes, arrived: float) -
             return "had said good-bye"
     moved = history.moved_from.get(payload, inf)
     free = min(history.will_free.get(payload, inf), history.goodbyes.get(payload, (inf,))[0])
-    if moved < arrived <= free and not _died(history, faults, payload, moved):
+    broken = _died(history, faults, payload, moved) or (
+        payload in history.many_sites and faults.any_between(max(moved, arrived - GAVE_UP_SECONDS), arrived)
+    )
+    if moved < arrived <= free and not broken:
         return "had moved as planned"
     at = history.cancelled.get(payload, arrived)
     first = history.publications[payload].first
