@@ -277,6 +277,10 @@ class ClientCare(Care, SiteEvents):
             self.homes.holders.flush()  # the node may be about to stop: nobody is to go on with it then
             self._disk.flush()
 
+    def moves_away(self, pair: Pair) -> bool:
+        home = self.homes.get(pair.client.client_id)
+        return home is not None and home.pair is pair and home.state is State.DRAINING
+
     def ended(self, pair: Pair, unexpected: bool) -> None:
         client = pair.client.client_id
         self.homes.subscribing.discard(client)

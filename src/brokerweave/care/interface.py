@@ -45,6 +45,10 @@ class Care:
         """Whether a client whose session the broker does not have still gets what it missed."""
         return False
 
+    def moves_away(self, pair: Pair) -> bool:
+        """Whether another site has accepted its client, as planned: that one has its will, too."""
+        return False
+
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """A pair is over, `unexpected` without a DISCONNECT."""
 

@@ -20,7 +20,8 @@ from brokerweave.care.moves import MoveEnd, MoveResult
 from brokerweave.errors import Refused, RemoteProtocolError
 from brokerweave.links.injector import Injector
 from brokerweave.links.window import DuplicateWindow
-from brokerweave.mqtt.packets import Packet, Publish
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Disconnect, Packet, Publish
 from brokerweave.mqtt.scanner import Routed
 from brokerweave.mqtt.stamp import Stamps
 from brokerweave.node import barrier
@@ -639,6 +640,9 @@ class NodeCore:
             self.retained.check.doubt((topic,))
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
+        if unexpected and self.care.moves_away(pair):
+            unexpected = False
+            self.host.write_broker(pair, codec.encode(Disconnect(), pair.version))
         if unexpected:
             self.wills.due(pair, self.sessions.heir(pair))
         self.care.ended(pair, unexpected)
