@@ -10,14 +10,12 @@ from collections import deque
 
 import pytest
 
-from brokerweave.gateway.delivery_ids import DeliveryIds
-from brokerweave.gateway.frames import frame_id
 from brokerweave.gateway.left_sessions import LeftSessions
 from brokerweave.gateway.link import SiteLink
 from brokerweave.gateway.orders import MoveTask, MoveTasks
 from brokerweave.gateway.replay import Replay
 from brokerweave.gateway.transitions import ClientWay, MoveStep
-from brokerweave.gateway.tunnel import Tunnel
+from brokerweave.gateway.tunnel import _STEPS, Tunnel
 from brokerweave.mqtt.packets import PacketType
 from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.scanner import Frame, split
@@ -46,7 +44,7 @@ def a_publication_that_has_its_pubrec_goes_again(patch: pytest.MonkeyPatch) -> N
         self._unanswered += again
 
     patch.setattr(Tunnel, "_up", note)
-    patch.setattr(Tunnel, "_forget_old", forget_old)
+    patch.setitem(_STEPS, MoveStep.FORGET_OLD, forget_old)
 
 
 def what_waited_is_dropped_at_a_switch(patch: pytest.MonkeyPatch) -> None:
@@ -56,7 +54,7 @@ def what_waited_is_dropped_at_a_switch(patch: pytest.MonkeyPatch) -> None:
         self._waiting, self.waiting_bytes = deque(), 0
         real(self)
 
-    patch.setattr(Tunnel, "_switch", switch)
+    patch.setitem(_STEPS, MoveStep.SWITCH, switch)
 
 
 def publications_without_an_answer_are_not_sent_again(patch: pytest.MonkeyPatch) -> None:
@@ -66,7 +64,7 @@ def publications_without_an_answer_are_not_sent_again(patch: pytest.MonkeyPatch)
         real(self)
         self._unanswered = []
 
-    patch.setattr(Tunnel, "_forget_old", forget_old)
+    patch.setitem(_STEPS, MoveStep.FORGET_OLD, forget_old)
 
 
 def retained_messages_pass_again_at_a_replay(patch: pytest.MonkeyPatch) -> None:
@@ -106,10 +104,6 @@ def deliveries_are_answered_to_the_wrong_site(patch: pytest.MonkeyPatch) -> None
             self._host.to_site(link, frame.data)
 
     patch.setattr(Tunnel, "_answer", answer)
-
-
-def ids_of_two_sites_meet_at_a_client(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DeliveryIds, "delivered", lambda self, number, open_: number)
 
 
 def a_doubled_order_is_carried_out_twice(patch: pytest.MonkeyPatch) -> None:
@@ -156,16 +150,6 @@ def subscriptions_are_not_asked_for_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replay, "begin", lambda self, packets, avoid, version: b"")
 
 
-def what_a_dead_site_took_is_not_finished(patch: pytest.MonkeyPatch) -> None:
-    """Its PUBREL waits for a site that does not know it."""
-
-    def release(self: Tunnel, frame: Frame) -> None:
-        if frame_id(frame.data) not in self._finish and self.link is not None:
-            self._up(frame.data)
-
-    patch.setattr(Tunnel, "_release", release)
-
-
 def _named(*plants: Plant) -> dict[str, Plant]:
     return {plant.__name__: plant for plant in plants}
 
@@ -186,6 +170,4 @@ IN_MOVES = _named(
 IN_DEATHS = _named(
     a_publication_that_has_its_pubrec_goes_again,
     publications_without_an_answer_are_not_sent_again,
-    ids_of_two_sites_meet_at_a_client,
-    what_a_dead_site_took_is_not_finished,
 )

@@ -16,10 +16,10 @@ from tests.chaos.test_simulator import failures
 
 @pytest.mark.timeout(900)
 def test_moves_lose_and_double_nothing_and_nothing_is_let_pass() -> None:
-    total = many.summary(range(1, 5), SimOptions("mesh", 4, frozenset((GATEWAY,))))
+    total = many.summary(range(1, 4), SimOptions("mesh", 4, frozenset((GATEWAY,))))
     assert failures(total) == []
     assert total.allowances == {}
-    assert total.counts["gateway moves, done"] > 20
+    assert total.counts["gateway moves, done"] > 15
 
 
 @pytest.mark.slow
