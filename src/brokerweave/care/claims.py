@@ -82,6 +82,7 @@ class Claims:
         homes, record = self._homes, home.record
         self.moves.call_off(home)
         home.sources = self._sources(home)
+        home.elsewhere = bool(home.sources)
         record.generation = max(generation, self.generation(home.client) + 1)
         ended = self._copies.ended.get(home.client, 0)
         if home.hold is Hold.CONNECTED and record.session <= ended:
@@ -101,7 +102,6 @@ class Claims:
             if not self.is_home(node, life):
                 copy.to.pop(home.client)
                 self._copies.drop((node, life), home.client)
-        home.elsewhere = bool(home.sources or record.filters)
         homes.holders.whole(record)
         homes.want(record)
         home.claiming = Claiming(self._sites.announce(), homes.holders.position())
