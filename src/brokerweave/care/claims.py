@@ -190,11 +190,13 @@ class Claims:
         )
 
     def _keep(self, home: Home) -> None:
-        """Once holders have the record, origins that hear so need not be stood in for."""
-        claiming, record = home.claiming, home.record
-        if claiming is None or record.kept is not None:
+        """Once holders have the record, origins that hear so need not be stood in for. If all sites are in
+        reach, the record settles in a moment, which says the same."""
+        claiming, record, holders = home.claiming, home.record, self._homes.holders
+        if claiming is None or record.kept is not None or not holders.names:
             return
-        if self._homes.holders.all_have(claiming.positions):
+        away = self._sites.remembered - {*self._sites.linked(), self._host.node_id}
+        if away and holders.all_have(claiming.positions):
             record.kept = self._sites.announce()
 
     def _let_givers_go(self, home: Home) -> None:

@@ -76,7 +76,10 @@ class ClientCare(Care, SiteEvents):
         """Clients whose sessions here began in this turn."""
         self.publications.recall()
         sites.events = self
-        host.controls |= {
+        self._listen()
+
+    def _listen(self) -> None:
+        self._host.controls |= {
             wire.LOG: self._log,
             wire.LOGGED: self._logged,
             wire.CLAIM: self.claims.claimed,

@@ -120,8 +120,9 @@ class HolderStreams:
 
     def _name_them(self) -> None:
         if self.lives != self._named:
+            if self.names != tuple(node for node, _ in self._named):
+                self._sites.hold_at(self.names)
             self._named = self.lives
-            self._sites.hold_at(self.names)
             self.note(LogEntry("holders", holders=self.lives))
 
     def down(self, node: str) -> None:
