@@ -15,7 +15,7 @@ from brokerweave.care.adoption import Adoption
 from brokerweave.care.claims import Claims
 from brokerweave.care.copies import Copies
 from brokerweave.care.deliveries import ClientDeliveries
-from brokerweave.care.disk import Life, RecordJournal
+from brokerweave.care.disk import Came, Life, RecordJournal
 from brokerweave.care.hearing import Hearing
 from brokerweave.care.home import Home, Standing, State
 from brokerweave.care.homes import Homes
@@ -98,8 +98,8 @@ class ClientCare(Care, SiteEvents):
             return
         for each in self._disk.open(journal):
             self.copies.restore(each)
-            if len(each) == 2:
-                self.publications.remember(*each)
+            if isinstance(each, Came):
+                self.publications.restore(each)
         # after the sessions, which are remembered in this turn
         self._soon(lambda: self._soon(self._adoption.restored))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from brokerweave.care.disk import Life, Part, RecordJournal
+from brokerweave.care.disk import Came, Life, Part, RecordJournal
 from brokerweave.care.held import Held
 from brokerweave.care.ids import MessageId
 from brokerweave.care.record import Record, RecordTable, Snapshot, Stream, part, told_of
@@ -65,9 +65,8 @@ class Copies:
 
     def restore(self, part: Part) -> None:
         """What the disk has of an earlier start of this node. It covers what is listed, and no more."""
-        if len(part) == 2:
-            held, _ = part
-            self.came(held.topic, held, {node for node, _ in self.homes})
+        if isinstance(part, Came):
+            self.came(part.held.topic, part.held, {node for node, _ in self.homes})
             return
         life, entries, whole = part
         for each in entries:
@@ -201,22 +200,32 @@ class Copies:
         """A publication came again, under another name: its home may know only this one, and says if it knows
         the other. Whether a copy has it under this name now."""
         used = False
-        for copy in self.homes.values():
+        for life, copy in self.homes.items():
             for client in copy.table.matching(held.topic):
-                record = copy.table.records[client]
-                known = copy.table.seen(record, earlier) and earlier.id not in record.meant
-                if known or copy.table.seen(record, held):
+                record, table = copy.table.records[client], copy.table
+                if table.seen(record, held):
                     continue
                 if earlier.id in record.queue and earlier.id < held.id:
-                    copy.table.name(record, held.id, earlier.id)
+                    self._has_too(life, copy, record, held.id)
+                    table.name(record, held.id, earlier.id)
                     record.meant.discard(earlier.id)
-                    continue
-                copy.table.forget(record, earlier.id)
-                copy.table.add(record, held)
-                record.meant.add(held.id)
-                self._pass_on(copy, record, held)
-                used = True
+                elif table.has(record, earlier):
+                    self._has_too(life, copy, record, held.id)
+                elif earlier.id in record.meant or not table.seen(record, earlier):
+                    table.forget(record, earlier.id)
+                    table.add(record, held)
+                    record.meant.add(held.id)
+                    self._pass_on(copy, record, held)
+                    used = True
         return used
+
+    def _has_too(self, life: Life, copy: Copy, record: Record, other: MessageId) -> None:
+        """A name under which the client is to get nothing: it has it under another one, or is to get it so.
+        Who claims it, and may know this name only, has to hear so."""
+        copy.table.received(record, other)
+        self._disk.told(life, [LogEntry("has", record.client, ids=(other,))])
+        if record.client in copy.to:
+            self._tell(copy, record, told_of(record, had=[other]))
 
     def _pass_on(self, copy: Copy, record: Record, held: Held) -> None:
         if record.client in copy.to:

@@ -6,7 +6,8 @@ record is written anew before what was written of it is cut off. If the disk fai
 what it missed is written when it works again, up to a bound. Must not know: what a record means, who claims
 it.
 
-A part is its kind u8, time f64, the lengths u16 of the home's name and u32 of the content, name, content.
+A part is its kind u8, time f64, the lengths u16 of a name and u32 of the content, name, content. The name is
+the home's; of what a client published, the client's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from brokerweave.care import wire
 from brokerweave.care.held import Held, decode_held, encode_held
@@ -30,12 +32,24 @@ REWRITTEN = 256 << 10
 """Bytes that are written anew in one turn, about."""
 
 _READ_BYTES = 1 << 20
-_CAME, _TOLD, _WHOLE = 1, 2, 3
+_CAME, _TOLD, _WHOLE, _SENT = 1, 2, 3, 4
 _HEAD = struct.Struct(">BdHI")
+_PACKET_ID = struct.Struct(">H")
 
-Part = tuple[Held, bytes] | tuple[Life, list[LogEntry], bool]
-"""A publication that came, with the stamp under which the broker has it; or what a home told; True: these
-records stand for all that was told of them."""
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """A publication that came."""
+
+    held: Held
+    stamp: bytes
+    """Under which the broker has it."""
+    sender: tuple[str, int] | None = None
+    """Its publisher, and the packet id: it may send this again."""
+
+
+Part = Came | tuple[Life, list[LogEntry], bool]
+"""Or what a home told; True: these records stand for all that was told of them."""
 
 
 class RecordJournal:
@@ -68,10 +82,16 @@ class RecordJournal:
 
     # What happens
 
-    def came(self, held: Held, stamp: bytes) -> None:
+    def came(self, came: Came) -> None:
         """A publication that clients here want, or clients whose records are kept here."""
-        if self._journal is not None:
-            self._put(_CAME, "", encode_held(held, held.born) + stamp)
+        if self._journal is None:
+            return
+        content = encode_held(came.held, came.held.born) + came.stamp
+        if came.sender is None:
+            self._put(_CAME, "", content)
+        else:
+            client, packet_id = came.sender
+            self._put(_SENT, client, _PACKET_ID.pack(packet_id) + content)
 
     def told(self, life: Life, entries: list[LogEntry]) -> None:
         """What another home said."""
@@ -167,9 +187,8 @@ class RecordJournal:
                 raise RemoteProtocolError("a part of a journal of records cannot be read") from None
             at += name_size + size
             content = data[at - size : at]
-            if kind == _CAME:
-                held, end = decode_held(content)
-                yield held, content[end:]
+            if kind in (_CAME, _SENT):
+                yield _came(node if kind == _SENT else "", content)
                 continue
             start, _, entries = wire.decode_log(content, time)
             life = node, start
@@ -178,3 +197,12 @@ class RecordJournal:
                     self._written.pop((life, each.client), None)
                 self._note(life, each, number)
             yield life, entries, kind == _WHOLE
+
+
+def _came(client: str, content: bytes) -> Came:
+    sender = None
+    if client:
+        packet_id, content = content[: _PACKET_ID.size], content[_PACKET_ID.size :]
+        sender = client, int.from_bytes(packet_id, "big")
+    held, end = decode_held(content)
+    return Came(held, content[end:], sender)

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from brokerweave.care import held as keeping
 from brokerweave.care.copies import Copies, Forward
-from brokerweave.care.disk import RecordJournal
+from brokerweave.care.disk import Came, RecordJournal
 from brokerweave.care.held import Held
 from brokerweave.care.home import Home, State
 from brokerweave.care.homes import Homes
@@ -89,6 +89,14 @@ class RecordedPublications:
         """The broker may deliver it."""
         self._age_later()
         self._recent.note(held, stamp)
+
+    def restore(self, came: Came) -> None:
+        """What an earlier start of this node knew: its publisher may have sent it again, also to others."""
+        held = came.held
+        self.remember(held, came.stamp)
+        if came.sender is not None and held.born > self._host.now() - self._window:
+            sent = Sent(held.id, bool(held.frame[0] & _DUP), held.id.origin, taken=False)
+            self._publishers.note(*came.sender, held.hash, sent)
 
     def _lane(self, lane: int) -> int:
         return lane if self._host.settings.ordered else 0
@@ -211,7 +219,7 @@ class RecordedPublications:
             if self._homes.table.seen(home.record, earlier):
                 self._keep_one_name(home, held, earlier)
         if self._copies.renamed(held, earlier):
-            self._disk.came(held, b"")
+            self._disk.came(Came(held, b""))
 
     def _keep_one_name(self, home: Home, held: Held, earlier: Held) -> None:
         record, table, delivering = home.record, self._homes.table, home.delivering
@@ -272,7 +280,7 @@ class RecordedPublications:
             wanted = self._copies.came(topic, held, run.holds) or bool(clients)
             stamp = self._stamp(held, entered)
             if wanted:
-                self._disk.came(held, stamp)
+                self._disk.came(Came(held, stamp, _publisher(run)))
             remembered = entered is not None and run.max_qos == 2
             if not remembered and (wanted or self._homes.subscribing):
                 self.remember(held, stamp)
@@ -342,6 +350,11 @@ def content_of(run: Run) -> bytes:
     """Of the first one in it."""
     head = publish_head(run.blob, run.version)
     return content_hash(head.topic, run.blob[head.payload_start :])
+
+
+def _publisher(run: Run) -> tuple[str, int] | None:
+    """Who may send it again, under another name; a will has one name at all sites."""
+    return None if run.sender is None or run.sender[0].startswith(WILL_OF) else run.sender
 
 
 def _name(run: Run, lane: int) -> MessageId:

@@ -10,6 +10,7 @@ from typing import Any
 
 from brokerweave.care.client_care import ClientCare
 from brokerweave.cooperation.mesh import Mesh
+from brokerweave.links.journal import MemoryJournal
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import (
     ConnAck,
@@ -26,14 +27,14 @@ from brokerweave.session.move_ticket import PlannedMove
 from tests.unit.node.network import Network, Node
 
 OPTIONS = {"copies": 2, "window": 60.0, "client_bytes": 1 << 20, "max_bytes": 1 << 24}
+SETTINGS: dict[str, Any] = {"cluster_timeout": 5.0, "barrier_timeout": 1.0, "strategy": Mesh}
 DEAD_SECONDS = 2.5
 """After which a node whose links failed is not live."""
 
 
 def mesh_of(names: str, copies: int = 2, linked: bool = True) -> Network:
     network = Network(time=1000.0)
-    settings: dict[str, Any] = {"cluster_timeout": 5.0, "barrier_timeout": 1.0, "strategy": Mesh}
-    network.add(*names, options={**OPTIONS, "copies": copies}, **settings)
+    network.add(*names, options={**OPTIONS, "copies": copies}, **SETTINGS)
     if linked:
         for number, a in enumerate(names):
             for b in names[:number]:
@@ -72,6 +73,13 @@ def kill(network: Network, name: str) -> Node:
         if (name, other) in network.wires:
             network.cut(name, other)
     return network.nodes.pop(name)
+
+
+def restart(network: Network, name: str, journal: MemoryJournal) -> None:
+    """A site that was killed begins another life, with what its disk has of records, and no link yet."""
+    network.advance(1.0)
+    network.add(name, epoch=2, options=OPTIONS, **SETTINGS)
+    care(network, name).keep_in(lambda: journal)
 
 
 def injected(network: Network, name: str) -> list[bytes]:

@@ -84,7 +84,7 @@ class Node:
         injector = Injector("i", BrokerAbilities(), Outbox(1), DeadLetters())
         strategy: type[Strategy] = settings.pop("strategy", SubscriptionFlooding)
         self.core = NodeCore(
-            Settings(identifier, 1, **DEFAULTS | settings),
+            Settings(identifier, settings.pop("epoch", 1), **DEFAULTS | settings),
             Limits(),
             strategy,
             (),
