@@ -94,6 +94,7 @@ class RecordedPublications:
         """What an earlier start of this node knew: its publisher may have sent it again, also to others."""
         held = came.held
         self.remember(held, came.stamp)
+        self._homes.table.restore(held.id)
         if came.sender is not None and held.born > self._host.now() - self._window:
             sent = Sent(held.id, bool(held.frame[0] & _DUP), held.id.origin, taken=False)
             self._publishers.note(*came.sender, held.hash, sent)

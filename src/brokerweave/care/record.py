@@ -127,6 +127,8 @@ class RecordTable:
         """The last id of each stream that came to this node while its origin knew what the home wants."""
         self.came: dict[Stream, int] = {}
         """The same, whatever their origins knew."""
+        self.before: dict[Stream, int] = {}
+        """The last id of each stream that is known to have come to this node before it was started."""
         self._unsure: set[Origin] = set()
         """Those that may have forgotten what they heard."""
         self.size = 0
@@ -200,6 +202,12 @@ class RecordTable:
         self.came[stream] = max(last, self.came.get(stream, 0))
         if stream[:2] not in self._unsure:
             self.taken[stream] = self.came[stream]
+
+    def restore(self, identifier: MessageId) -> None:
+        """This came before the node was started."""
+        if identifier.epoch:
+            stream = _stream(identifier)
+            self.before[stream] = max(identifier.sequence, self.before.get(stream, 0))
 
     # What changes
 
@@ -302,7 +310,7 @@ class RecordTable:
 
     def begin(self, record: Record, had: Iterable[MessageId]) -> None:
         """A session begins where the last one of its client ended. `had`: what that had, or was to get."""
-        record.floor = dict(self.came)
+        record.floor = _later(self.before, self.came)
         record.ids |= {each for each in had if not _below(record.floor, each)}
 
     def unsettle(self, record: Record) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -262,9 +263,13 @@ def test_who_counts_on_in_a_session_that_has_ended_knows_nothing_of_the_next() -
     assert record.session == 6
 
 
-def test_what_came_before_a_session_began_is_not_for_it() -> None:
+@pytest.mark.parametrize("started_since", [False, True])
+def test_what_came_before_a_session_began_is_not_for_it(started_since: bool) -> None:
     place, record = fresh()
-    place.take(held(1).id[:3], 1)
+    if started_since:
+        place.restore(held(1).id)
+    else:
+        place.take(held(1).id[:3], 1)
     record.born = 5
     place.begin(record, ())
     record.session = record.generation = 7
