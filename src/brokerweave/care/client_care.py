@@ -384,6 +384,9 @@ class ClientCare(Care, SiteEvents):
     def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
         return self.publications.arrived(run, lane, neighbour)
 
+    def not_injected(self, run: Run, lane: int) -> None:
+        self.publications.not_injected(run, lane)
+
     # What an operator sees
 
     def status(self) -> dict[str, object]:

@@ -78,6 +78,8 @@ class Delivering:
     """What its broker will deliver."""
     begun: set[MessageId] = field(default_factory=set)
     """Of this, what it has delivered: it does so again until the client has answered."""
+    refused: set[MessageId] = field(default_factory=set)
+    """Of this, what it did not get for want of room: what comes behind it is given all the same."""
     flight: set[MessageId] = field(default_factory=set)
     """What was given to it, or is held in its stream, and not answered."""
     given: dict[bytes, Held] = field(default_factory=dict)
@@ -107,6 +109,7 @@ class Delivering:
         self.granted.clear()
         self.by_broker.clear()
         self.begun.clear()
+        self.refused.clear()
 
     def begin(self, identifier: MessageId) -> None:
         """Its broker delivers this."""
@@ -114,15 +117,22 @@ class Delivering:
         self.by_broker.add(identifier)
         self.begun.add(identifier)
 
+    def refuse(self, identifier: MessageId) -> None:
+        """There was no room for it on its way to the broker."""
+        if identifier in self.by_broker:
+            self.refused.add(identifier)
+
     def end(self, identifier: MessageId) -> None:
         """The client has it."""
         self.flight.discard(identifier)
         self.by_broker.discard(identifier)
         self.begun.discard(identifier)
+        self.refused.discard(identifier)
 
     def expect_from_node(self, ids: set[MessageId]) -> None:
         """Others had these for the client, so its broker may have refused them when they came."""
         self.by_broker -= ids - self.flight - self.begun
+        self.refused &= self.by_broker
 
 
 @dataclass(slots=True, eq=False)
@@ -181,10 +191,11 @@ class Home:
         delivering, out = self.delivering, list[tuple[Held, Publish]]()
         if all(one in delivering.by_broker or one in delivering.flight for one in self.record.queue):
             return out
+        awaited = delivering.by_broker - delivering.flight - delivering.refused
         behind = {
             (one[:3], held.topic): one.sequence
             for one, held in reversed(list(self.record.queue.items()))
-            if one in delivering.by_broker and one not in delivering.flight
+            if one in awaited
         }
         for _, identifier, held in self._in_order():
             if identifier in delivering.by_broker or identifier in delivering.flight:
@@ -213,6 +224,7 @@ class Home:
         kept = (one for one in delivering.by_broker if one in queue)
         delivering.by_broker = {one for one in kept if delivering.qos_of(queue[one].topic) > 0}
         delivering.begun &= delivering.by_broker
+        delivering.refused &= delivering.by_broker
 
     def leaves_to_broker(self, held: Held, tick: int) -> bool:
         """Whether the broker delivers what comes at this tick."""

@@ -134,6 +134,9 @@ class Care:
         before."""
         return run
 
+    def not_injected(self, run: Run, lane: int) -> None:
+        """There is no room for a run that was to go to the broker here."""
+
     def took(self, neighbour: str) -> None:
         """What a neighbour's lane brought is taken."""
 

@@ -319,6 +319,14 @@ class RecordedPublications:
             delivering.by_broker.add(held.id)
         return held.id not in delivering.by_broker
 
+    def not_injected(self, run: Run, lane: int) -> None:
+        """The broker here does not get it, for want of room: nothing waits for that."""
+        for held in self._publications_of(run, self._lane(lane)):
+            for client in self._homes.table.matching(held.topic):
+                home = self._homes[client]
+                home.delivering.refuse(held.id)
+                self._pump(home)
+
     # They are forgotten
 
     def _age_later(self) -> None:

@@ -140,13 +140,14 @@ class Outgoing:
 
     def inject(self, lane: int, run: Run, number: int = 0) -> bool:
         """Put a run into the outbox towards the local broker. False: as for `enqueue`."""
-        lane %= len(self._core.injectors)
-        kept = self._core.injectors[lane].submit(run, number)
-        if kept:
-            self._core.host.injector_ready(lane)
-        elif run.stamp:
+        injector = lane % len(self._core.injectors)
+        if self._core.injectors[injector].submit(run, number):
+            self._core.host.injector_ready(injector)
+            return True
+        if run.stamp:
             self._core.retained.not_injected(run)
-        return kept
+        self._core.care.not_injected(run, lane)
+        return False
 
     def _write_run(
         self,

@@ -33,3 +33,14 @@ def test_an_earlier_one_that_the_node_gives_comes_before_what_the_broker_deliver
     assert not home.gives_before(held(3))
     home.record.queue[held(9, topic="u").id] = held(9, topic="u")
     assert not home.gives_before(held(3))
+
+
+def test_what_there_was_no_room_for_on_the_way_to_the_broker_holds_up_nothing() -> None:
+    home = Home(Record("c"))
+    home.grant({"#": 1}, tick=1)
+    for sequence in (1, 2, 3):
+        home.record.queue[held(sequence).id] = held(sequence)
+    home.delivering.by_broker = {held(1).id}
+    assert home.waiting(now=6.0) == []
+    home.delivering.refuse(held(1).id)
+    assert [each.id.sequence for each, _ in home.waiting(now=6.0)] == [2, 3]
