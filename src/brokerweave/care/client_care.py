@@ -143,6 +143,7 @@ class ClientCare(Care, SiteEvents):
     def down(self, neighbour: str) -> None:
         self._hearing.down(neighbour)
         self.homes.holders.down(neighbour)
+        self._tell_homes(neighbour, dead=False)
         self.claims.down(neighbour)
         self.claims.look()
 
@@ -173,12 +174,14 @@ class ClientCare(Care, SiteEvents):
     def died(self, node: str) -> None:
         self._hearing.forgot(node)
         self._tell_homes(node)
+        self.homes.holders.gone(node)
         self.repaired()
 
-    def _tell_homes(self, node: str) -> None:
-        """An origin is gone, or was started again: what it sent here may never come to the homes."""
-        for home, life in list(self.copies.homes):
-            if home != node and self.claims.is_home(home, life):
+    def _tell_homes(self, node: str, dead: bool = True) -> None:
+        """An origin is gone, or was started again: what it sent here may never come to the homes. If it is
+        not `dead` but out of reach, this is so at homes that took it for dead."""
+        for (home, life), copy in list(self.copies.homes.items()):
+            if home != node and (dead or node in copy.gone) and self.claims.is_home(home, life):
                 self.copies.tell_home((home, life), lambda held: held.id.origin == node)
 
     def repaired(self) -> None:
@@ -190,6 +193,9 @@ class ClientCare(Care, SiteEvents):
         life, last, entries = wire.decode_log(payload, self._host.now())
         self.copies.log((neighbour, life), entries)
         self.copies.heard((neighbour, life), self.homes.table.came)
+        for gone in [each.client for each in entries if each.kind == "gone"]:
+            if gone not in self.sites.linked():
+                self._tell_homes(gone, dead=False)
         if any(each.kind != "has" for each in entries):
             self._disk.flush()
             self._host.send_own(neighbour, wire.LOGGED, wire.encode_logged(life, last))

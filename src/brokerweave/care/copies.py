@@ -35,6 +35,8 @@ class Copy:
     """Who claimed a client, with which generation, and in which life."""
     before: RecordTable | None = None
     """While the home tells all its records anew: what was here before."""
+    gone: set[str] = field(default_factory=set)
+    """Nodes that the home took for dead, and has not heard since."""
 
     def forget_before(self) -> None:
         if self.before is not None:
@@ -114,8 +116,11 @@ class Copies:
             copy.holders = entry.holders
         elif entry.kind == "heard":
             copy.table.hear((entry.client, entry.version), entry.generation)
+            copy.gone.discard(entry.client)
         elif entry.kind == "unheard":
             copy.table.unhear(entry.client)
+        elif entry.kind == "gone":
+            copy.gone.add(entry.client)
         elif entry.kind == "end":
             self.tell_home(life, lambda held: True)  # others have what comes from now on
             self.end(life)
@@ -134,7 +139,7 @@ class Copies:
             self.homes[life] = Copy(self._table(), holders)
         else:
             before.forget_before()
-            self.homes[life] = Copy(self._table(), holders, before.to, before.table)
+            self.homes[life] = Copy(self._table(), holders, before.to, before.table, before.gone)
 
     def _changed(self, copy: Copy, record: Record, entry: LogEntry) -> None:
         table = copy.table

@@ -236,6 +236,11 @@ class HolderStreams:
             stream.heard -= {origin for origin in stream.heard if origin[0] == node}
             self._note(stream, LogEntry("unheard", node))
 
+    def gone(self, node: str) -> None:
+        """A node is not live any more, as this site sees it: what it sent to holders may never come here."""
+        for stream in self._streams.values():
+            self._note(stream, LogEntry("gone", node))
+
     def _note(self, stream: _HolderStream, entry: LogEntry) -> None:
         if stream.complete or entry.kind in ("begin", "record", "complete", "end"):
             if not stream.entries and not self._flushing:

@@ -95,6 +95,7 @@ class LogEntry:
     - "drop": it is no client of the home any more; its session up to `generation` ended, if that is not 0.
     - "heard": the origin `client` in its start `version` knows version `generation` of what the home wants.
     - "unheard": the node `client` may have forgotten that.
+    - "gone": the node `client` is not live any more, as the home sees it.
     - "holders": these keep its records.
     - "position": the home waits until the holder has all up to here. What clients have it need not answer.
     """

@@ -407,6 +407,38 @@ class TestAHolder:
         mesh.advance(1.0)
         assert back.payloads() == [b"1"]
 
+    def test_gives_its_home_what_came_from_a_site_that_is_dead_as_the_home_sees_it(
+        self, mesh: Network
+    ) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        origin = next(name for name in "eph" if name != holder_of(mesh, "d"))
+        mesh.stuck.add((origin, "d"))
+        Guest(mesh, origin, "publisher").publish("t", b"1")
+        mesh.settle()
+        assert pending(mesh, holder_of(mesh, "d")) == [b"1"]
+        mesh.cut(origin, "d")
+        mesh.advance(DEAD_SECONDS)
+        assert pending(mesh, "d") == []  # in its turn, should the link come back
+        kill(mesh, origin)
+        mesh.settle()
+        assert pending(mesh, "d") == [b"1"]
+
+    def test_gives_it_also_if_its_link_to_that_site_failed_first(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        origin = next(name for name in "eph" if name != holder_of(mesh, "d"))
+        mesh.stuck.add((origin, "d"))
+        Guest(mesh, origin, "publisher").publish("t", b"1")
+        mesh.settle()
+        mesh.cut(origin, "d")
+        mesh.advance(1.5)
+        kill(mesh, origin)
+        mesh.settle()
+        assert pending(mesh, "d") == []
+        mesh.advance(1.0)  # too short for the holder to take it for dead
+        assert pending(mesh, "d") == [b"1"]
+
     def test_is_waited_for_before_the_publisher_hears(self, mesh: Network) -> None:
         Guest(mesh, "d", "c").subscribe("t")
         mesh.settle()
