@@ -138,6 +138,8 @@ def test_sighup_reads_the_list_again_and_a_mistake_changes_nothing(connect: Conn
         os.kill(node.pid, signal.SIGHUP)
         wait_until(lambda: "configuration not reloaded" in node.log_tail(5), "a word about the mistake")
         assert "line 3: should begin with user, topic, pattern or #" in node.log_tail(5)
+        ann.publish("later/1", b"all that was tried came before this", 1)
+        there.wait_for_payload(b"all that was tried came before this")
         before = net.crossed()
         ann.publish("open/door", b"still not", 1)
         ann.publish("later/1", b"still allowed", 1)
